@@ -1,20 +1,20 @@
 //! The errors of the store: their kinds and causes, and how errors of the client library map to them.
 //!
-//! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send. A program
-//! that helps its user to connect also needs the cause, such as a certificate that has expired.
+//! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that Redis servers send. A
+//! program that helps its user to connect also needs the cause, such as a certificate that has expired.
 //!
 //! What each kind means for the caller of this store:
 //!
 //! | kind | was the request sent | can it have been charged | what helps |
 //! |---|---|---|---|
-//! | `Timeout`, `Disconnected` | yes | yes | wait; look at the server's load and its log |
+//! | `Timeout`, `Disconnected` | yes | yes | wait; look at the load of Redis, and at its log |
 //! | `NotSent`, `CircuitOpen` | no | no | look at [`RedisStore::last_error`](crate::RedisStore::last_error) |
 //! | `Overloaded` | no | no | raise [`Settings::max_in_flight`](crate::Settings::max_in_flight), or send less |
-//! | `ReadOnly`, `Loading`, `Busy`, `ClusterDown` | yes | no | wait: the breaker is open until the server serves again |
-//! | `OutOfMemory` | yes | no | raise `maxmemory`, or let the server evict keys that expire (`volatile-ttl`) |
+//! | `ReadOnly`, `Loading`, `Busy`, `ClusterDown` | yes | no | wait: the breaker is open until Redis serves again |
+//! | `OutOfMemory` | yes | no | raise `maxmemory`, or let Redis evict keys that expire (`volatile-ttl`) |
 //! | `NoPermission` | perhaps | no | check the login, and the rights that [`Settings::commands`](crate::Settings::commands) lists |
 //! | `WrongType` | yes | no | delete the key that the error names |
-//! | `Moved` | yes | no | wait; if the URL is that of a single server, write it as that of a cluster |
+//! | `Moved` | yes | no | wait; if the URL is that of a single Redis server, write the URL of a cluster |
 //! | `NoScript` | yes | no | find the client that sends SCRIPT FLUSH |
 //! | `Malformed` | no | no | change the request: the store does not [support](crate::supports) it |
 //! | `Garbled` | yes | yes | delete the key that the error names, or report a bug |
@@ -32,7 +32,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError
 use crate::not_redis::NotRedis;
 
 fn kind_of(error: &ServerError) -> StoreErrorKind {
-    // If a script calls a command that its user may not run, some versions of the server send an error without a code.
+    // If a script calls a command that its user may not run, some versions of Redis send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {
         StoreErrorKind::Other
@@ -73,7 +73,7 @@ pub(crate) fn another_node_may_serve(kind: StoreErrorKind) -> bool {
     is_unreachable || does_not_serve
 }
 
-/// Returns whether a server that returns this kind of error serves no request at all.
+/// Returns whether a Redis server that returns this kind of error serves no request at all.
 pub(crate) fn means_node_is_down(kind: StoreErrorKind) -> bool {
     matches!(
         kind,
@@ -81,8 +81,8 @@ pub(crate) fn means_node_is_down(kind: StoreErrorKind) -> bool {
     )
 }
 
-/// The reason why a server could not be reached, as far as the error shows it. Choose a help text by the cause: the
-/// text of an error can change.
+/// The reason why a Redis server could not be reached, as far as the error shows the reason. Choose a help text by the
+/// cause, because the text of an error can change.
 ///
 /// ```
 /// use spillgate_redis::{Cause, Error};
@@ -108,16 +108,15 @@ pub enum Cause {
     CertificateDates,
     /// The server's certificate is not accepted for another reason. Usually, no trusted authority has signed it.
     Certificate,
-    /// The server does not accept the client's certificate, or the client has none.
+    /// Redis does not accept the client's certificate, or the client has none.
     ClientCertificate,
     /// The TLS handshake failed for a reason other than a certificate. Perhaps the port does not use TLS.
     TlsHandshake,
-    /// The server sent bytes that are not the protocol of Redis. Perhaps another program listens on the port, or the
-    /// port uses TLS.
+    /// The reply is not in the protocol of Redis. Perhaps another program listens on the port, or the port uses TLS.
     NotRedis,
-    /// The server closed the connection.
+    /// Redis closed the connection.
     ConnectionClosed,
-    /// The URL is that of a cluster, but the server is not a node of a cluster.
+    /// The URL is that of a cluster, but the Redis server is not a node of a cluster.
     NotACluster,
     /// The sentinels do not know a primary with the name in the URL.
     UnknownPrimary,
@@ -154,7 +153,7 @@ impl Cause {
         }
     }
 
-    /// Returns the cause of an error that a server sent. These errors have no code for the cause, so their text
+    /// Returns the cause of an error that a Redis server sent. Redis has no codes for causes, so the text of the error
     /// decides.
     fn of_server(error: &ServerError) -> Cause {
         let says = |text: &str| error.details().is_some_and(|details| details.contains(text));
@@ -168,7 +167,7 @@ impl Cause {
     }
 }
 
-/// Returns whether a server sends this alert because of the client's certificate.
+/// Returns whether a Redis server sends this alert because of the client's certificate.
 fn is_about_certificates(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -211,33 +210,32 @@ impl Error {
         Error { kind, cause: Cause::Unknown, detail: detail.into() }
     }
 
-    /// Returns the same error with a text in front of its detail, such as the address of the server.
+    /// Returns the same error with a text in front of its detail, such as the address of the Redis server.
     pub(crate) fn at(self, place: &str) -> Error {
         Error { detail: format!("{place}: {}", self.detail).into(), ..self }
     }
 
-    /// Returns the kind of the error. A request can fail with another kind for the same reason. For example, if the
-    /// server cannot be reached, this kind is `Disconnected` or `Timeout`, but a request fails as `NotSent` or
-    /// `CircuitOpen`.
+    /// Returns the kind of the error. A request can fail with another kind for the same reason. For example, if Redis
+    /// cannot be reached, this kind is `Disconnected` or `Timeout`, but a request fails as `NotSent` or `CircuitOpen`.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Returns the reason why the server could not be reached. [`Cause::Unknown`] if the error shows only its kind.
+    /// Returns the reason why Redis could not be reached. [`Cause::Unknown`] if the error shows only its kind.
     #[must_use]
     pub const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// Returns the text that the server or the system reported. It is for logs.
+    /// Returns the text that Redis or the system reported. The text is for logs, because it can change.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Returns the command that the user may not run, as an ACL names it. `None` if this is another error, or if the
-    /// server does not name the command.
+    /// Returns the command that the user may not run, as an ACL names it. `None` if this is another error, or if Redis
+    /// does not name the command.
     #[must_use]
     pub fn forbidden_command(&self) -> Option<&str> {
         self.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
@@ -254,7 +252,7 @@ impl std::error::Error for Error {}
 
 impl Error {
     pub(crate) fn of_redis(error: RedisError) -> Error {
-        // Of several errors, the first one is the cause, or all of them say the same.
+        // A pipeline can return several errors. The first one is the cause of the others, or all of them say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             return Error { cause: Cause::of_server(error), ..Error::new(kind_of(error), error.to_string()) };
         }
@@ -270,8 +268,8 @@ impl Error {
     }
 }
 
-/// Returns the error of the socket that is inside an error of the client library. The library wraps some of them in an
-/// `Arc`.
+/// Returns the error of the socket that is inside an error of the client library. The library wraps some errors of
+/// sockets in an `Arc`.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     let shared = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();

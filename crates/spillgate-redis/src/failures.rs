@@ -1,6 +1,6 @@
 //! Counts failed requests by kind of error, and keeps the first error of each kind for the log.
 //!
-//! A log line for each failed request would fill the log while the server is down.
+//! A log line for each failed request would fill the log while Redis is down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,12 +3,12 @@
 //! Servers and programs that share one store share their limits. If each of ten processes counted by itself, each of
 //! them would admit the whole limit.
 //!
-//! On a single server, one script decides all hits of a request in one atomic step. In a cluster, this works only if
-//! all states of the request are in one slot. The script reads the states, decides, charges, and returns the states as
-//! they were *before* the charge. From these states, the kernel ([`spillgate_core::decide`]) computes the answer. So
-//! the same code computes `remaining`, `retry_after` and the other results for all stores.
+//! On a single Redis server, one script decides all hits of a request in one atomic step. In a cluster, one script is
+//! enough only if all states of the request are in one slot. The script reads the states, decides, charges, and returns
+//! the states as they were *before* the charge. From these states, the kernel ([`spillgate_core::decide`]) computes the
+//! answer. So the same code computes `remaining`, `retry_after` and the other results for all stores.
 //!
-//! [`RedisStore`] connects to one server, to the primary that sentinels name, or to the nodes of a cluster. Many
+//! [`RedisStore`] connects to one Redis server, to the primary that sentinels name, or to the nodes of a cluster. Many
 //! requests share its connections. If a connection ends, the store makes a new one.
 //!
 //! [`ScriptCall`] needs no connection: it names the [`Script`] to run, the keys and the arguments, and it reads the

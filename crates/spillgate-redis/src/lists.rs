@@ -33,13 +33,13 @@ pub const LIST_COMMANDS: [&str; 10] =
 
 /// How many entries one HSCAN asks for. Even the reply with the longest entries is then short enough to be read.
 const PAGE_ENTRIES: usize = 100;
-/// A scan sends at most this many HSCANs for each page that the longest list would have, because an HSCAN can return an
+/// The maximum number of HSCANs for each page of the longest list. It is more than one, because an HSCAN can return an
 /// empty page.
 const READS_FOR_PAGE: usize = 4;
-/// A list is not read if it has more than `max` times this many bytes. Other programs can write longer entries than
-/// this store, and the reader keeps all entries in memory.
+/// A list that may have `max` entries is not read if it has more than `max` times this many bytes. Other programs can
+/// write longer entries than this store, and the reader keeps all entries in memory.
 const ENTRY_BYTES: usize = 12 << 10;
-/// If entries are missing at the end of a scan, the list is scanned again, until it has been scanned this often.
+/// A list is scanned at most this many times. It is scanned again if entries are missing at the end of a scan.
 const SCANS_MAX: usize = 3;
 
 /// An entry of a list: its name and its text.
@@ -65,8 +65,8 @@ impl RedisStore {
         Ok(reply.into_iter().next().flatten())
     }
 
-    /// Returns all entries of a list, in any order. Some changes that other servers make during the read can be
-    /// missing. The version is then another one than before the read.
+    /// Returns all entries of a list, in any order. Changes that other servers make during the read can be missing. In
+    /// that case, the version of the lists is no longer the version that it was before the read.
     ///
     /// # Errors
     /// The store did not send the whole list within `timeout`, or it refused a command. Also an error if the list has
@@ -82,8 +82,8 @@ impl RedisStore {
                 );
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
-            // A cursor is valid in one server process only. After a failover or a restart, another process answers,
-            // which can leave entries out although the version is the same.
+            // A cursor of HSCAN is valid in one Redis process only. After a failover or a restart, another process
+            // continues the scan. This process can leave entries out although the version is the same.
             let entries = self.scan_list(&key, max, ends_at).await?;
             if entries.len() >= length {
                 return Ok(entries);
@@ -106,7 +106,7 @@ impl RedisStore {
                 let detail = format!("{key} has more than {} bytes, and no more can be read", max * ENTRY_BYTES);
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }
-            // The server can send an entry twice while it enlarges its hash table.
+            // Redis can send an entry twice while it enlarges its hash table.
             if cursor == b"0" {
                 entries.sort_unstable();
                 entries.dedup_by(|a, b| a.0 == b.0);
@@ -120,9 +120,9 @@ impl RedisStore {
     }
 
     /// Adds an entry, or replaces the entry with the same name. If the list has `max` entries already, a new entry is
-    /// not added. If several servers add entries at the same moment, the list can have a few more than `max`. The extra
-    /// entries stay, because another server may have replaced them meanwhile. A write sets the version of the lists to
-    /// `version`, and Redis keeps the version and this list for `life`.
+    /// not added. If several servers add entries at the same moment, the list can have a few entries more than `max`.
+    /// The extra entries stay, because another server may have replaced them meanwhile. A write sets the version of the
+    /// lists to `version`, and Redis keeps the version and this list for `life`.
     ///
     /// # Errors
     /// The store did not answer, or refused a command. If the kind of the error
@@ -134,13 +134,13 @@ impl RedisStore {
         (version, life): (&[u8], Duration),
         timeout: Duration,
     ) -> Result<ListWrite, Error> {
-        // Fails if the version has a wrong type. In the transaction below, only the GET would fail, and the other
-        // commands would be executed.
+        // This call fails if the version has a wrong type. In the transaction below, only the GET would fail, and the
+        // other commands would be executed.
         self.list_version(timeout).await?;
         let (key, version_key) = (key(name), key("version"));
-        // This transaction changes nothing. It fails if the user has no right to transactions: the server would then
-        // execute the writes below one by one. It also fails if the user has no right to HSCAN: the entry would then be
-        // in the list, but no server could read it. The scan looks for a name that no entry has.
+        // This transaction changes nothing, but it fails if a right is missing. Without the right to transactions,
+        // Redis would execute the writes below one by one. Without the right to HSCAN, the entry would be in the list,
+        // but no server could read it. The scan looks for a name that no entry has.
         let look = [
             cmd("HLEN").arg(&key).clone(),
             cmd("HMGET").arg(&key).arg(field).clone(),
@@ -163,7 +163,8 @@ impl RedisStore {
         Ok(ListWrite { before: before.clone(), is_done: true })
     }
 
-    /// Removes entries, and sets the version of the lists to `version` for the time `life`. Returns the version before.
+    /// Removes entries, and sets the version of the lists to `version` for the time `life`. Returns the version from
+    /// before the removal.
     ///
     /// # Errors
     /// The store did not answer, or refused a command. The entries may be removed nevertheless.

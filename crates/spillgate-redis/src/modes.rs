@@ -1,8 +1,8 @@
-//! Answers questions about settings without a connection: which user logs in, which rights that user needs, which keys a
-//! store uses, and which quotas it supports.
+//! Answers questions about settings without a connection: which user logs in, which rights that user needs, which keys
+//! a store uses, and which quotas it supports.
 //!
 //! These functions are not in `settings.rs`, because they need the code for commands and URLs. That code imports
-//! `settings.rs`, and the two would import each other.
+//! `settings.rs`, so `settings.rs` should not import that code.
 
 use spillgate_core::{Hit, OpKind, Quota};
 

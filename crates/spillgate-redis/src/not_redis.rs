@@ -1,6 +1,6 @@
 //! The error for bytes that are not the protocol of Redis.
 //!
-//! It has a file of its own, because the fuzz target of the reply parser compiles this file too.
+//! This error has a file of its own, because the fuzz target of the reply parser compiles this file too.
 
 use std::fmt;
 

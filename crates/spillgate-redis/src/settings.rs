@@ -1,4 +1,4 @@
-//! The settings of a store: how it reaches its server, how long it waits, and how it keeps states.
+//! The settings of a store: how it reaches Redis, how long it waits, and how it keeps states.
 //!
 //! A value that is out of bounds is not an error. When a store is created, [`Settings::within_bounds`] replaces the
 //! value by the nearest bound:
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// No time is longer than a day, so that sums of times cannot overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
-/// The least value of `probe_every`. More frequent probes would only load the server.
+/// The least value of `probe_every`. More frequent probes would only load Redis.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
-/// The maximum number of connections to one server. Each connection has a task and a buffer of 16 KiB or more.
+/// The maximum number of connections to one Redis server. Each connection has a task and a buffer of 16 KiB or more.
 const MAX_CONNECTIONS: usize = 1024;
 /// The maximum number of requests in flight. The store computes sums from this number, and the sums must not overflow.
 const MAX_IN_FLIGHT: usize = 1 << 28;
@@ -29,7 +29,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 ///
 /// # Examples
 ///
-/// One server with TLS and a short timeout:
+/// One Redis server with TLS and a short timeout:
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,7 +39,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.max_in_flight, 4096);
 /// ```
 ///
-/// Sentinels with another login than the servers, and a private authority that has signed the certificates:
+/// Sentinels with another login than the Redis servers, and a private authority that has signed the certificates:
 ///
 /// ```
 /// use spillgate_redis::{Settings, Tls};
@@ -54,8 +54,8 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.user(), "limiter");
 /// ```
 ///
-/// A cluster under heavy load. Each worker has two connections to each node. The store tries a dead node again after
-/// half a second at most:
+/// A cluster under heavy load. Each worker thread has two connections to each node. The store tries a dead node again
+/// after half a second at most:
 ///
 /// ```
 /// use std::time::Duration;
@@ -73,8 +73,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert!(settings.scripts);
 /// ```
 ///
-/// A store without the deny cache, so that every refusal comes from the server, and with logs that other tools can
-/// read:
+/// A store without the deny cache, so that every refusal comes from Redis, and with logs that other tools can read:
 ///
 /// ```
 /// use spillgate_redis::{LogForm, Settings};
@@ -83,7 +82,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// assert_eq!(settings.deny_cache_max_age.as_secs(), 1); // has no effect here
 /// ```
 ///
-/// A server that refuses scripts. The store then serves fixed windows only:
+/// A Redis server that refuses scripts. The store then serves fixed windows only:
 ///
 /// ```
 /// use spillgate_core::{OpKind, Quota};
@@ -98,36 +97,36 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 pub struct Settings {
     /// Where the store is. Write `rediss` instead of `redis` for TLS.
     ///
-    /// * One server: `redis://[user:password@]host[:port][/database]`, or `unix:///path[?user=..&pass=..&db=..]`.
+    /// * One Redis server: `redis://[user:password@]host[:port][/database]`, or `unix:///path[?user=..&pass=..&db=..]`.
     ///   `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`. For a database other than 0 the user
     ///   must be allowed SELECT.
     /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..` with the addresses of some nodes. The
     ///   store finds the other nodes through them. The user must be allowed ASKING and CLUSTER SLOTS on all nodes.
     /// * Sentinels: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]` with the addresses of
-    ///   the sentinels, and the name by which they know the primary. The user logs in to the servers, not to the
+    ///   the sentinels, and the name by which they know the primary. The user logs in to the Redis servers, not to the
     ///   sentinels, and must be allowed ROLE.
     ///
-    /// The host in a `redis://` URL must be a single server or a proxy. A proxy in front of several nodes must reply
-    /// CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a node
-    /// by the first key alone would count the other keys on the wrong node.
+    /// The host in a `redis://` URL must be a single Redis server or a proxy. A proxy in front of several nodes must
+    /// reply CROSSSLOT when the keys of a command are in different slots, as a cluster node does. A proxy that picks a
+    /// node by the first key alone would count the other keys on the wrong node.
     pub url: String,
     /// The user for the sentinels, if they need a password. `None` means the user `default`. The user must be allowed
     /// SENTINEL MASTER and SENTINEL GET-MASTER-ADDR-BY-NAME.
     pub sentinel_user: Option<String>,
-    /// The password for the sentinels.
+    /// The password for the sentinels. `None` if they need no password.
     pub sentinel_password: Option<String>,
-    /// Certificates for TLS.
+    /// Certificates and names for TLS. They have no effect if the URL does not ask for TLS.
     pub tls: Tls,
-    /// The time in which a request is decided or fails, including its time in queues. A quarter of a millisecond of it
-    /// is reserved for waking the caller, or a sixteenth of a timeout below 4 ms.
+    /// The time in which a request is decided or fails, including its time in queues. Of this time, a quarter of a
+    /// millisecond is reserved for waking the caller. A timeout below 4 ms reserves a sixteenth of itself.
     pub timeout: Duration,
     /// The time in which a connection must be made, the user logged in, and the scripts loaded. If an attempt takes
     /// longer, it fails, and the store tries again.
     pub connect_timeout: Duration,
-    /// The number of connections to each server, which all requests share. It is at least 1, at most 1024, and by
+    /// The number of connections to each Redis server, which all requests share. It is at least 1, at most 1024, and by
     /// default two for each core.
     ///
-    /// Each thread alternates between two connections: while the server decides the requests on one of them, the thread
+    /// Each thread alternates between two connections: while Redis decides the requests on one of them, the thread
     /// sends its next requests on the other one. If one of the two does not exist yet, the thread uses a connection of
     /// another thread. A connection is made when a thread first needs it, and lives on that thread's runtime.
     pub connections: usize,
@@ -141,42 +140,47 @@ pub struct Settings {
     /// The circuit breaker opens when this many requests in a row get no reply. Requests that waited for less than
     /// 7/8 of the [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// The longest wait before the store tries again to reach a server that is down, at least a millisecond. After each
-    /// wait, the store tries once: it sends one request if the circuit is open, and connects if there is no connection.
-    /// While a node of a cluster fails, the store also waits at most this long before it reads the slot map again.
+    /// The longest wait before the store tries again to reach a Redis server that is down, at least a millisecond.
+    /// After each wait, the store tries once: it sends one request if the circuit is open, and connects if there is no
+    /// connection. While a node of a cluster fails, the store also waits at most this long before it reads the slot map
+    /// again.
     pub probe_every: Duration,
-    /// The number of states that the deny cache keeps, to refuse requests without a call to the server. 0 turns the
-    /// cache off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100
-    /// bytes more.
+    /// The number of states that the deny cache keeps, to refuse requests without a call to Redis. 0 turns the cache
+    /// off, and 16,777,216 is the maximum. A state needs 128 bytes. A counter of many segments needs up to 1,100 bytes
+    /// more.
     ///
-    /// If a state refused a take and did not change, the cache refuses takes on it until the retry time, as the
-    /// server would. The verdict's source is then `DenyCache`. An allowed take, a force, a refund or a reset through
-    /// this store removes the state from the cache. Changes by other clients are not seen.
+    /// If a state refused a take and did not change, the cache refuses takes on this state until the retry time, as
+    /// Redis would. The verdict's source is then `DenyCache`. An allowed take, a force, a refund or a reset through
+    /// this store removes the state from the cache. Changes by other clients are not seen until the entry reaches its
+    /// [greatest age](Settings::deny_cache_max_age).
     ///
-    /// Such a refusal also reports the other limits of the request. If the cache has the state of a limit, it reports
-    /// the limit as the server would. Otherwise it reports the limit as [not asked](spillgate_core::Reason::NotAsked).
+    /// A refusal from the cache also reports the other limits of the request. If the cache has the state of a limit, it
+    /// reports the limit as Redis would. If not, it reports the limit as [not asked](spillgate_core::Reason::NotAsked).
     pub deny_cache_entries: usize,
     /// The greatest age of an entry of the deny cache. After this time, the store sees the takes, resets and refunds of
-    /// other clients, and a loss of data on the server. In a cluster it is 100 ms at most, because units that caused a
-    /// refusal can be refunded soon: a request in several slots refunds its units if one of the slots refuses.
+    /// other clients, and a loss of data in Redis. In a cluster, an entry is used for at most 100 ms, even if this
+    /// setting is larger. A request in several slots refunds its units if one of the slots refuses, so units that
+    /// caused a refusal there can become free soon.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
-    /// Whether requests are sent as scripts. Turn this off for servers and proxies that refuse scripts. A request is
-    /// then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
-    /// later). The store then serves only takes and peeks on fixed windows. It refuses to serve a quota with
-    /// [`Denied::Charged`](spillgate_core::Denied::Charged) or with a penalty.
+    /// Whether requests are sent as scripts. Turn this off for Redis servers and proxies that refuse scripts. A request
+    /// is then a transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or
+    /// later). Without scripts, the store serves only takes and peeks on fixed windows. It refuses to serve a quota
+    /// with [`Denied::Charged`](spillgate_core::Denied::Charged) or with a penalty.
     ///
-    /// Without scripts, each hit is charged even if the request is refused, because a plain command adds the cost
-    /// before the store knows the count. So the counter of a window can exceed the limit, and the store then refuses
-    /// smaller costs that would have fit. The units that are admitted in a window never exceed the limit.
+    /// Without scripts, each take is charged even if the request is refused, unless its cost is above the limit: a
+    /// plain command adds the cost before the store knows the count. So the counter of a window can exceed the limit,
+    /// and the store then refuses smaller costs that would have fit. The units that are admitted in a window never
+    /// exceed the limit.
     ///
     /// Without scripts, a window that begins at its first hit must last a whole number of milliseconds. A window that
     /// begins at a multiple of its length since the epoch has a number, which the store needs before it sends the
-    /// request. The store computes this number from a time that the server reported in the last second. If there is no
-    /// such report, the request first asks for the time, in another round trip. Let f(s) be the maximum number of units
-    /// that such a quota admits in a span s with scripts. Without scripts the maximum is f(s + 2d), where d is the
-    /// longest timeout of a request plus the difference between the clocks of a cluster's nodes.
+    /// request. The store computes this number from a time that Redis reported in the last second. If there is no such
+    /// report, the request first asks for the time, in another round trip. The estimate of the time costs some
+    /// exactness. Let `f(s)` be the maximum number of units that such a quota admits with scripts in a time `s`.
+    /// Without scripts the maximum is `f(s + 2d)`, where `d` is the longest timeout of a request plus the difference
+    /// between the clocks of a cluster's nodes.
     pub scripts: bool,
 }
 
@@ -216,8 +220,8 @@ impl Settings {
     }
 }
 
-/// How a `sliding_window_log` is stored. The two forms use different keys, so a change of the form starts counting
-/// again.
+/// How a `sliding_window_log` is stored. The two forms use different keys. So after a change of the form, all logs
+/// begin empty.
 ///
 /// ```
 /// use std::time::Duration;
@@ -232,13 +236,13 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
     /// A list with one element, a time, for each unit that was taken. The list needs at most 600 bytes for the first
-    /// unit, and 12 bytes for each further unit. The server needs about ten milliseconds to write 65,536 elements.
+    /// unit, and 12 bytes for each further unit. Redis needs about ten milliseconds to write 65,536 elements.
     #[default]
     Packed,
     /// A sorted set that other tools can read, with one member for each unit. The score of a member is a time in
-    /// microseconds. The name of a member is the exact time and a number, as in `1790000000.123456789-0000000000`. A set
-    /// of n units takes at most 120 + 60n bytes if n is at most 128, and otherwise at most 160n bytes. After a penalty,
-    /// the first member has the score `-inf`, and its name begins with `until` and a time.
+    /// microseconds. The name of a member is the exact time and a number, as in `1790000000.123456789-0000000000`. A
+    /// set of `n` units takes at most `120 + 60n` bytes if `n` is at most 128, and otherwise at most `160n` bytes.
+    /// After a penalty, the first member has the score `-inf`, and its name begins with `until` and a time.
     Zset,
 }
 
@@ -259,15 +263,15 @@ impl std::fmt::Debug for Settings {
 /// ```
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The certificates of the authorities that may sign the server's certificate, or the server's own certificate.
-    /// `None` means the authorities that the system trusts.
+    /// The certificates of the authorities that may sign the Redis server's certificate, or the server's own
+    /// certificate. `None` means the authorities that the system trusts.
     pub ca: Option<Vec<u8>>,
-    /// The client's certificate chain and its private key. `None` if the server does not ask for them.
+    /// The client's certificate chain and its private key. `None` if Redis does not ask for them.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
     /// The name or IP address that the server's certificate must have, instead of the host in the URL.
     pub server_name: Option<String>,
     /// Accepts a trusted certificate with any name. Any owner of a certificate from a trusted authority can then
-    /// pretend to be the server.
+    /// pretend to be Redis.
     pub skip_name_check: bool,
 }
 

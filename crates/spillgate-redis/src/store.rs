@@ -34,16 +34,16 @@ use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
-/// After a MOVED or ASK reply, the store treats the server as a node of a cluster for this long. Then it checks again,
-/// because another server may be at the address now.
+/// After a MOVED or ASK reply, the store treats the Redis server as a node of a cluster for this long. Then the store
+/// checks again, because another server may be at the address now.
 const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
-/// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
+/// Decides on Redis or Valkey: one Redis server, the primary that sentinels name, or a cluster.
 ///
-/// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one server at
-/// the same time can also share one call of their script.
+/// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one Redis
+/// server at the same time can also share one call of their script.
 ///
-/// Creating a store does not connect it, so no server has to run yet. The store connects when it is first used. Each
+/// Creating a store does not connect it, so no Redis has to run yet. The store connects when it is first used. Each
 /// request is sent once, and is decided, or fails, within [`Settings::timeout`]. After a failure,
 /// [`StoreErrorKind::may_have_been_applied`] says whether the request may have been charged. Requests need a tokio
 /// runtime with time and I/O.
@@ -70,22 +70,24 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// but they are not made in one atomic step:
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
-///   the refunds come before the answer. Until then, these units can cause the refusal of another request.
-/// * By the slot's own clock, a slot executes a refund only until twice the timeout after the request was sent. A later
-///   refund has no effect. The units then become free with time, as the algorithm of the quota says.
+///   the refunds come before the answer. Until they come, these units can cause the refusal of another request.
+/// * A slot executes a refund only until twice the timeout after the request was sent, by the slot's own clock. A later
+///   refund has no effect. In that case the units become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
-///   refund: if a take is refunded after the time d, the bound for a span s becomes the bound for s + d. Here d is at
-///   most twice the timeout. Several quotas can share a bucket, which stores the T (the time in which one unit drains)
-///   of only one of them. If the take changed this T, the refund does not change it back.
+///   refund: if a take is refunded after the time `d`, the bound for any time `s` becomes the bound for `s + d`. Here
+///   `d` is at most twice the timeout.
+/// * Several quotas can share a bucket, which stores `T`, the time in which one unit drains, of only one of them. If
+///   the take changed this `T`, the refund does not change it back.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The caller
 ///   may then let another store decide the request. So the units that the other slots took are refunded as above.
 /// * If a slot's node is known to be down, that slot is asked first. If the slot fails, the others are not asked. So an
-///   outage costs the live slots only the units of requests that are in flight when the outage begins.
+///   outage costs the slots of live nodes only the units of requests that are in flight when the outage begins.
 /// * If the caller drops the request before its verdict, commands that have been written are still executed, and
 ///   nothing is refunded.
 /// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. Requests in one slot are not counted, although they can leave units taken without a verdict too: if the caller drops the request, or if the request fails and
-///   [may have been applied](StoreErrorKind::may_have_been_applied).
+///   that was not admitted. Requests in one slot are not counted. Such a request can also leave units taken without a
+///   verdict: if the caller drops the request, or if the request fails and [may have been
+///   applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
 ///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
 ///   count these units.
@@ -93,15 +95,16 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// # Failover
 ///
-/// A replica takes over with the writes that it has received. The primary's other takes are lost, so a limit can be
-/// exceeded by the units of these takes, but not by more:
+/// A replica takes over with the writes that it has received from the primary. All other takes of the primary are lost.
+/// So a limit can be exceeded by the units of these lost takes, but not by more:
 ///
 /// * If the primary died, or `SENTINEL FAILOVER` replaced it, the lost takes are those that the primary had not sent to
 ///   the replica yet.
-/// * If the primary is alive but cut off from the other servers, it still admits takes of clients that reach it. These
-///   takes are lost too. During that time the old and the new primary can each admit the whole limit.
+/// * If the primary is alive but cut off from the other Redis servers, it still admits takes of clients that reach it.
+///   These takes are lost too. During that time the old and the new primary can each admit the whole limit.
 /// * In a cluster, a primary that is cut off admits takes for at most `cluster-node-timeout`. A primary with sentinels
-///   admits them until it is no longer cut off. With `min-replicas-to-write`, it stops after `min-replicas-max-lag`.
+///   admits takes until it is no longer cut off. With `min-replicas-to-write`, such a primary stops after
+///   `min-replicas-max-lag`.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
@@ -118,7 +121,7 @@ struct Inner {
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
     calls: Arc<CallCounters>,
-    /// The quota of probes. The key of a probe lasts for a millisecond.
+    /// The quota of [probes](RedisStore::probe): one unit in each millisecond, so that a state soon expires.
     probe: Quota,
     /// One element for each kind of error, in the order of [`StoreErrorKind::ALL`].
     failures: [Failures; StoreErrorKind::ALL.len()],
@@ -126,10 +129,10 @@ struct Inner {
 
 /// Where requests are sent.
 enum Topology {
-    /// One server, which may be the primary that sentinels name.
+    /// One Redis server, which may be the primary that sentinels name.
     Single {
         node: Node,
-        /// When the server last redirected a request to another node. Only a node of a cluster does this.
+        /// When Redis last redirected a request to another node. Only a node of a cluster does this.
         redirected_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
@@ -143,7 +146,7 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Creates a store that is not connected yet. [`Settings::url`] says where the server is.
+    /// Creates a store that is not connected yet. [`Settings::url`] says where the Redis server is.
     ///
     /// # Errors
     /// The URL, a certificate or a key is invalid.
@@ -188,7 +191,7 @@ impl RedisStore {
     /// Creates a store with the default settings, and returns it as soon as it is connected.
     ///
     /// # Errors
-    /// The URL is invalid, or the server does not reply.
+    /// The URL is invalid, or Redis does not reply.
     pub async fn connect(url: &str) -> Result<RedisStore, Error> {
         let store = RedisStore::new(&Settings::new(url))?;
         store.wait_connected().await?;
@@ -199,7 +202,7 @@ impl RedisStore {
     /// connection to each node that owns slots.
     ///
     /// # Errors
-    /// The reason why there is no connection. Also an error if the URL is that of a single server, but the server has
+    /// The reason why there is no connection. Also an error if the URL is that of a single Redis server, but Redis has
     /// just replied as a node of a cluster.
     pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
@@ -214,7 +217,7 @@ impl RedisStore {
         }
     }
 
-    /// Returns the deny cache's refusal if there is one, otherwise the server's decision.
+    /// Returns the deny cache's refusal if there is one, otherwise the decision of Redis.
     async fn decide_or_repeat(
         &self,
         timeout: Duration,
@@ -231,8 +234,7 @@ impl RedisStore {
         request::check_number(hits)?;
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
-        // A caller that passes a time, as a test does, bypasses the cache, because the cache works with the time of the
-        // server.
+        // If a caller passes a time, as a test does, the cache is not used, because it works with the time of Redis.
         let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
@@ -247,7 +249,7 @@ impl RedisStore {
         Ok(verdict)
     }
 
-    /// Returns the verdict, and after a refusal also the states that the servers showed.
+    /// Returns the verdict, and after a refusal also the states that the Redis servers showed.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -295,14 +297,14 @@ impl RedisStore {
         sent.map(|reply| plain::texts(&reply)).map_err(|error| call.name_keys(error))
     }
 
-    /// Returns whether these hits are decided in one atomic step. In a cluster, this needs all of them to be in one
-    /// slot.
+    /// Returns whether these hits are decided in one atomic step. In a cluster, this is the case only if all states of
+    /// the hits are in one slot.
     #[must_use]
     pub fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
         matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)
     }
 
-    /// Returns the state of the circuit breaker, which says whether requests are sent to the server now.
+    /// Returns the state of the circuit breaker, which says whether requests are sent to Redis now.
     ///
     /// The circuit of a cluster is half open while some of the nodes that own slots are down and others are not.
     /// Whether a request succeeds then depends on its slots. The circuit is open while all of these nodes are down.
@@ -314,8 +316,8 @@ impl RedisStore {
         }
     }
 
-    /// Returns whether all servers are down. Requests then fail without being sent, except the probes that try the
-    /// servers again.
+    /// Returns whether all Redis servers are down. Requests then fail without being sent, except the probes that try
+    /// the Redis servers again.
     #[must_use]
     pub fn is_down(&self) -> bool {
         match &self.inner.topology {
@@ -324,14 +326,14 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the circuit of a server opens. Returns at once if a circuit has opened since the last call returned.
-    /// Call this function in one task only: the task that watches the store.
+    /// Waits until the circuit of a Redis server opens. Returns at once if a circuit has opened since the last call
+    /// returned. Call this function in one task only: the task that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Other connections to the
-    /// server can still work. `None` if there was no such error, or if the store has connected or closed the circuit
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit. Other connections to
+    /// Redis can still work. `None` if there was no such error, or if the store has connected or closed the circuit
     /// since then. For a cluster, returns such an error of one node, with the address of the node.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
@@ -341,8 +343,8 @@ impl RedisStore {
         }
     }
 
-    /// Returns the servers that are known now. This allocates, so call it for metrics and health checks, not for each
-    /// request.
+    /// Returns the Redis servers that are known now. This allocates, so call it for metrics and health checks, not for
+    /// each request.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.inner.topology {
@@ -357,7 +359,7 @@ impl RedisStore {
         self.inner.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of requests that the deny cache refused without a call to the server.
+    /// Returns the number of requests that the deny cache refused without a call to Redis.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.inner.deny_cache.refusals()

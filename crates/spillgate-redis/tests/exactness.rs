@@ -1,5 +1,5 @@
 //! Several processes take units from one key, each with its own `RedisStore`. Together they get exactly the limit. If
-//! several quotas count on one key, they admit together no more than the largest of them would alone.
+//! several quotas count on one key, all of them together admit no more than the largest quota alone would.
 
 #![allow(clippy::print_stdout, reason = "a process prints how many units it got")]
 
@@ -20,7 +20,7 @@ const TASKS: usize = 64;
 const TAKES_A_TASK: usize = 10;
 const LIMIT: usize = 1000;
 
-/// An environment variable that is set only in the processes that the test starts. Its value is the URL of the server.
+/// An environment variable that is set only in the processes that the test starts. Its value is the URL of Redis.
 const SERVER: &str = "EXACTNESS_SERVER";
 /// Each started process prints this word when it can begin to take units.
 const READY: &str = "ready";

@@ -1,6 +1,6 @@
-//! The tests of the Redis store. They start their own servers, on ports that were free.
+//! The tests of the Redis store. They start their own Redis servers, on free ports.
 //!
-//! One program has them all, so that only one program has to be linked. Each module says what it tests.
+//! All tests are in one program, so that only one program has to be linked. Each module says what it tests.
 
 mod exactness;
 mod modes;

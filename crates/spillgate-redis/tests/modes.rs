@@ -14,7 +14,7 @@ fn settings(server: &RedisServer) -> Settings {
     with_long_timeouts(&format!("redis://127.0.0.1:{}/", server.port()))
 }
 
-/// Sends a request with one hit. The server's clock sets the time of the decision.
+/// Sends a request with one hit. The clock of Redis sets the time of the decision.
 async fn ask(store: &RedisStore, key: u128, quota: &Quota, op: Op) -> (Verdict, Decision) {
     let mut decisions = [Decision::default()];
     let hits = [Hit::new(key, quota, op, Binding::Enforce)];

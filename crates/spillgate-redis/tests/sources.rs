@@ -1,5 +1,5 @@
-//! Builds with spillgate the rate limiters that people build on Redis by hand, and shows that the known faults of the
-//! originals are gone. The tests run on a real server, and most of them also in memory.
+//! Rebuilds with spillgate the rate limiters that people build on Redis by hand, and shows that the known faults of the
+//! originals are gone. The tests run on a real Redis, and most of them also in memory.
 
 mod bucket_and_key;
 mod fleet;
@@ -45,7 +45,7 @@ fn at(ms: u64) -> Option<Time> {
     Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
 }
 
-/// Sends a request with one take. If `now` is `None`, the server's clock sets the time.
+/// Sends a request with one take. If `now` is `None`, the clock of Redis sets the time.
 async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -63,7 +63,7 @@ fn keys(server: &Server) -> Vec<String> {
     reply_to(server, &["KEYS", "*"])
 }
 
-/// Polls until the server has no keys.
+/// Polls until Redis has no keys.
 async fn until_empty(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !keys(server).is_empty() {

@@ -1,5 +1,5 @@
-//! Tests the connection to a single server: deadlines, the circuit breaker, and faults of the server. For example, the
-//! server is killed, freezes, has no memory left, or sends an invalid reply.
+//! Tests the connection to a single Redis server: deadlines, the circuit breaker, and faults of Redis. For example,
+//! Redis is killed, freezes, has no memory left, or sends an invalid reply.
 
 mod answers;
 mod batches;

@@ -1,8 +1,8 @@
-//! One request over several slots of a cluster, with refunds.
+//! Decides requests whose states are in several slots of a cluster.
 //!
-//! No script can change states in two slots. So the request is split into parts, one for each slot, and each slot
-//! decides its part. From these decisions, the store computes the verdict on the whole request. If the request is
-//! refused, the slots that charged their parts are asked to refund them. [`RedisStore`](crate::RedisStore) documents
+//! A script can change the states of one slot only. So the request is split into parts, one for each slot, and each
+//! slot decides its part. From these decisions, the store computes the verdict on the whole request. If the request is
+//! refused, the store sends refunds to the slots that charged their parts. [`RedisStore`](crate::RedisStore) documents
 //! what is guaranteed.
 //!
 //! In this example a request has a hit in slot 5 and a hit in slot 9, and slot 9 refuses:
@@ -14,8 +14,8 @@
 //! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
 //! ```
 //!
-//! Without scripts there are no refunds. With scripts, if the request is not admitted, the reply to each part decides
-//! what happens to the units that the part took:
+//! A store without scripts refunds nothing. With scripts, if the request is refused or fails, the reply to each part
+//! decides what happens to the units that the part took:
 //!
 //! | reply to the part | units of the part |
 //! |---|---|
@@ -43,7 +43,7 @@ struct Part<'q> {
     slot: u16,
     /// The position of each hit in the request.
     positions: Vec<usize>,
-    /// The hits. A quota-mode hit ([`Binding::Quota`]) of the request is a shadow hit here, which never refuses.
+    /// The hits. A hit with [`Binding::Quota`] becomes a shadow hit here, so that the hit never refuses the part.
     hits: Vec<Hit<'q>>,
 }
 
@@ -64,8 +64,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
-        // Quota-mode hits refuse the request only if all of them are refused. One in another slot may be allowed, so
-        // the quota-mode hits of one part must not refuse this part.
+        // Hits with `Binding::Quota` refuse a request only if all of them are refused. Another slot may allow such a
+        // hit, so these hits must not refuse their part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[position].positions.push(i);
         parts[position].hits.push(hit.with_binding(binding));
@@ -75,8 +75,8 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
 
 /// The reply of a slot to its part, and when it came.
 struct PartReply<'f, 'r, 'q> {
-    /// The command that was sent. It decodes the reply again if the request is not admitted although this part was
-    /// allowed.
+    /// The command that was sent. If this part was allowed but the request is not admitted, the command decodes the
+    /// reply a second time.
     call: Command<'f, 'r, 'q>,
     bytes: Vec<u8>,
     /// The verdict on this part alone.
@@ -88,8 +88,8 @@ struct PartReply<'f, 'r, 'q> {
 
 /// Guards the units that a slot may have charged for a request whose outcome is not known yet.
 ///
-/// A guard that is dropped without `settle` counts the slot in `refunds_lost`, because nobody will ask the slot for a
-/// refund. For example, the caller can drop the request before the replies come.
+/// A guard that is dropped without `settle` counts the slot in `refunds_lost`, because the slot will get no refund. For
+/// example, this happens if the caller drops the request before the replies come.
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
@@ -149,9 +149,9 @@ pub(crate) struct Decided {
 
 /// Sends the parts, and computes the verdict from all replies.
 ///
-/// Parts for nodes that may be down are sent first, all at the same time. If one of them fails, the other parts are not
-/// sent. Otherwise these are sent next, also at the same time. A slot that may have charged its part and cannot be
-/// asked for a refund is counted in `Cluster::refunds_lost`.
+/// Parts for nodes that may be down are sent first, all at the same time. If one of these parts fails, the other parts
+/// are not sent. If all of these parts are decided, the other parts are sent, also at the same time.
+/// `Cluster::refunds_lost` counts each slot that may have charged its part and that cannot be asked for a refund.
 ///
 /// # Errors
 /// The request cannot be encoded. Nothing was sent.
@@ -212,7 +212,8 @@ pub(crate) async fn decide(
     }
     for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
         // A store without scripts refunds nothing. So if a part has failed, the guards of the other parts stay on, and
-        // `refunds_lost` counts their slots. If parts were only refused, `refunds_lost` counts nothing.
+        // `refunds_lost` counts their slots. If no part has failed, `refunds_lost` counts nothing, even if a part was
+        // refused.
         if first_error.is_none() || reply.call.is_refundable() {
             unsettled.settle();
         }
@@ -249,7 +250,7 @@ fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
 /// The takes that one slot charged.
 struct ChargedPart {
     taken: Vec<ChargedTake>,
-    /// The time of the decision, by the clock of the slot's server.
+    /// The time of the decision, by the clock of the slot's node.
     now: Time,
     /// When the reply came, by the local clock.
     replied_at: Instant,
@@ -276,8 +277,9 @@ impl Refunds {
 
     /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm their refund.
     ///
-    /// A refund that arrives after the deadline has no effect. If a token bucket gets units back d seconds after the
-    /// take, it can admit as many units in s seconds as its limit allows in s + d seconds. The deadline bounds d.
+    /// A refund that arrives after the deadline has no effect. If a token bucket gets units back `d` seconds after they
+    /// were taken, it can admit in `s` seconds as many units as its limit allows in `s + d` seconds. The deadline
+    /// bounds `d`.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -292,8 +294,8 @@ impl Refunds {
             // cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
-            // When the reply came, the clock of the slot's server was at `part.now` or later. So the server's time
-            // `part.now + (deadline - part.replied_at)` is never after the deadline.
+            // When the reply came, the clock of the slot's node showed `part.now` or a later time. So this clock shows
+            // `part.now + (deadline - part.replied_at)` no later than at the deadline.
             call.not_after(part.now.after(deadline.saturating_duration_since(part.replied_at)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));

@@ -1,7 +1,8 @@
-//! A cluster: finds the node that owns a slot, and follows redirections.
+//! Sends each request to the node of a cluster that owns its slot, and follows redirections.
 //!
-//! The slot map says which node owns which slot. It can be out of date, because nodes fail or move slots to other
-//! nodes. Each request gets to the right node nevertheless, and none is executed twice.
+//! The slot map says which node owns which slot. It can be out of date, because nodes fail, and because slots move to
+//! other nodes. If a slot has moved, its old owner redirects the request. A node that redirects has executed nothing.
+//! So a redirected request is never executed twice.
 //!
 //! | reply of a node | what happens next |
 //! |---|---|
@@ -12,7 +13,7 @@
 //! | no reply in time, no connection, or an error such as READONLY or CLUSTERDOWN | the request fails, and the slot map is read again, because another node may serve the slot |
 //! | any other error | the request fails |
 //!
-//! A request follows at most five redirections in a row. So it ends even if two nodes redirect to each other.
+//! A request follows at most five redirections in a row. So the request ends even if two nodes redirect to each other.
 
 pub(crate) mod cross_slot;
 mod nodes;
@@ -50,20 +51,21 @@ use crate::settings::Settings;
 /// A request may be redirected this many times in a row. At the next redirection, the request fails with
 /// [`Moved`](StoreErrorKind::Moved).
 const REDIRECTIONS_MAX: usize = 5;
-/// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
+/// If the states of a request are moving to another node, the store sends the request again after this pause. Each
+/// further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest pause before a request is sent again because its states are moving.
+/// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sends each request to the node that owns its slot. A request in several slots is split by [`cross_slot`] first.
 pub(crate) struct Cluster {
     connector: Arc<Connector>,
     settings: Settings,
-    /// The nodes to ask for the slot map when no other node replies.
+    /// The nodes in the URL. They are asked for the slot map after all known nodes.
     seeds: Vec<ConnectionAddr>,
     /// The known nodes. A request reads them without a lock.
     nodes: ArcSwap<Nodes>,
-    /// The earliest time of the next read of the slot map. The lock is held during a read.
+    /// The slot map is not read again before this time. The lock is held during a read.
     next_read: Arc<Mutex<Instant>>,
     /// Wakes the requests that wait for the first slot map. They are woken after each attempt to read it, even if the
     /// attempt failed.
@@ -92,13 +94,12 @@ impl Cluster {
         }
     }
 
-    /// Sends the command and returns the reply, or an error if no reply comes before the deadline. A node that
-    /// redirects has executed nothing, so no command is executed twice.
+    /// Sends the command and returns the reply, or an error if no reply comes before the deadline.
     ///
     /// # Errors
     /// [`ClusterDown`](StoreErrorKind::ClusterDown) if no node owns the slot, [`Moved`](StoreErrorKind::Moved) if the
     /// slot was still moving at the deadline, or if nodes redirected the command too often. The errors of
-    /// [`known_nodes`](Cluster::known_nodes) if there is no slot map. Otherwise the error of the node.
+    /// [`known_nodes`](Cluster::known_nodes) if there is no slot map. In all other cases, the error of the node.
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
@@ -127,8 +128,8 @@ impl Cluster {
         self.nodes.load().owner(slot).is_some_and(|member| member.node.circuit() == Circuit::Closed)
     }
 
-    /// Sends the command to the owner of the slot, follows redirections, and returns the reply. `None` if the states are
-    /// moving, or if a redirection contains no address.
+    /// Sends the command to the owner of the slot, follows redirections, and returns the reply. `None` if the states
+    /// are moving, or if a redirection contains no address.
     async fn send_to_owner(
         self: &Arc<Cluster>,
         slot: u16,
@@ -156,12 +157,12 @@ impl Cluster {
         Err(Error::new(StoreErrorKind::Moved, "redirected too often"))
     }
 
-    /// Returns the nodes. If no slot map is known yet, this method waits for the first one until the deadline, unless
-    /// the last attempt to read the slot map failed.
+    /// Returns the nodes. If no slot map is known yet, this method waits until the deadline for the first slot map. The
+    /// method does not wait if the last attempt to read the slot map failed.
     ///
     /// # Errors
-    /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the slot map could not be read the last time,
-    /// [`NotSent`](StoreErrorKind::NotSent) if it was not read before the deadline.
+    /// Nothing was sent. [`CircuitOpen`](StoreErrorKind::CircuitOpen) if the last attempt to read the slot map failed,
+    /// [`NotSent`](StoreErrorKind::NotSent) if the slot map was not read before the deadline.
     async fn known_nodes(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Nodes>, Error> {
         loop {
             // Register for the notification before checking, so that a slot map that is read in between cannot be
@@ -181,8 +182,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the node at this address. An unknown node becomes a known one. If there are too many nodes already, it
-    /// is used for this request only.
+    /// Returns the node at this address, and adds it to the known nodes. If there are too many known nodes already, a
+    /// new node is used for this request only.
     fn node(&self, address: &ConnectionAddr) -> Arc<Node> {
         if let Some(member) = self.nodes.load().at(address) {
             return Arc::clone(&member.node);
@@ -202,8 +203,9 @@ impl Cluster {
         Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &self.settings)) }
     }
 
-    /// Starts a task that reads the slot map, unless such a task is running or has just ended. Requests that fail at
-    /// the same time cause one read. The next read begins at the earliest after half of [`Settings::probe_every`].
+    /// Starts a task that reads the slot map, unless such a task is running or has just ended. So requests that fail at
+    /// the same time cause one read. The next read begins at the earliest half of [`Settings::probe_every`] after this
+    /// one has ended.
     fn refresh_slot_map(self: &Arc<Cluster>) {
         let Ok(mut next_read) = Arc::clone(&self.next_read).try_lock_owned() else { return };
         if Instant::now() < *next_read {
@@ -237,7 +239,7 @@ impl Cluster {
         first_success(attempts.collect(), self.settings.connect_timeout).await
     }
 
-    /// Asks this node for the slot map. A node of the new slot map keeps its connections if it was known before.
+    /// Asks this node for the slot map. If a node of the new slot map was known before, it keeps its connections.
     async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Error> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
@@ -265,9 +267,9 @@ impl Cluster {
         connected.map(drop).map_err(|error| self.last_error().unwrap_or(error))
     }
 
-    /// Returns the state of the cluster as one circuit. It is closed if all nodes that own slots have closed circuits. It
-    /// is open if no such node has a closed circuit, or if no slot map could be read. Otherwise it is half open, because
-    /// only some requests pass.
+    /// Returns one circuit for the whole cluster. It is closed if all nodes that own slots have closed circuits. It is
+    /// open if none of these nodes has a closed circuit, or if no slot map could be read. In all other cases the
+    /// circuit is half open, because only some requests pass.
     pub(crate) fn circuit(&self) -> Circuit {
         let nodes = self.nodes.load();
         if nodes.is_unknown() && self.read_error.load().is_some() {

@@ -1,7 +1,7 @@
 //! The nodes of a cluster, by slot and by address.
 //!
-//! A slot map contains only addresses. This file adds the connections to each address. An address that is also in the
-//! next slot map keeps its connections.
+//! A slot map contains only addresses. This file adds the connections to each address. If a new slot map contains a
+//! known address, the connections to this address are kept.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub(crate) struct Member {
     pub(crate) node: Arc<Node>,
 }
 
-/// All known nodes: the owners of slots first, in the order of the slot map's addresses.
+/// The known nodes of a cluster, and the slot map that names the owners of slots.
 pub(crate) struct Nodes {
     slot_map: SlotMap,
-    /// The owners of slots, and after them the nodes that only redirections have named. When a new slot map is read, the
-    /// nodes that it does not contain are dropped.
+    /// The owners of slots, in the order of the slot map's addresses. After them come the nodes that only redirections
+    /// have named. When a new slot map does not contain such a node, the node is dropped.
     members: Vec<Member>,
 }
 
@@ -61,7 +61,8 @@ impl Nodes {
         self.members.iter().find(|member| member.address == *address)
     }
 
-    /// Returns a copy of these nodes with `member` at the end, or without it if there are [`NODES_MAX`] nodes already.
+    /// Returns a copy of these nodes with `member` at the end. If there are [`NODES_MAX`] nodes already, the copy has
+    /// no new member.
     pub(crate) fn with(&self, member: &Member) -> Nodes {
         let members = self.members.iter().chain([member]).take(NODES_MAX);
         Nodes { slot_map: self.slot_map.clone(), members: members.cloned().collect() }

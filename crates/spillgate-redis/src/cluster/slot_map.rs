@@ -3,8 +3,8 @@
 //! The slot map contains only addresses. [`nodes`](super::nodes) adds the connections, so a slot map can be read and
 //! tested without a connection.
 //!
-//! A reply to CLUSTER SLOTS has one element for each range of slots: the first slot, the last slot, the primary, and its
-//! replicas. The slot map ignores the replicas.
+//! A reply to CLUSTER SLOTS has one element for each range of slots. The element has the first slot, the last slot, the
+//! primary, and its replicas. The slot map ignores the replicas.
 //!
 //! ```text
 //! > CLUSTER SLOTS
@@ -12,8 +12,8 @@
 //! < [ 8192, 16383, ["10.0.0.9", 6379, "05be.."] ]
 //! ```
 //!
-//! This becomes the addresses `10.0.0.7:6379` and `10.0.0.9:6379`, and a table of 16,384 positions: 0 for the first
-//! 8,192 slots, and 1 for the others.
+//! This reply becomes the two addresses `10.0.0.7:6379` and `10.0.0.9:6379`, and a table with one position for each of
+//! the 16,384 slots. The position says which address owns the slot: 0 for the first 8,192 slots, and 1 for the others.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl SlotMap {
         &self.addresses
     }
 
-    /// Reads the slot map from a reply to CLUSTER SLOTS. `sender` is the address of the node that replied. `None` if the
-    /// reply is invalid or names no owner.
+    /// Reads the slot map from a reply to CLUSTER SLOTS. `sender` is the address of the node that replied. The result
+    /// is `None` if the reply is invalid or names no owner.
     pub(crate) fn read(reply: &Value, sender: &ConnectionAddr) -> Option<SlotMap> {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {

@@ -1,9 +1,9 @@
 //! Writes the arguments of one hit for the general script, `decide.lua`.
 //!
 //! The fields must have the order and the widths that the Lua code in `scripts/general` reads. `decide.lua` reads the
-//! fields of every hit, and a function `read_quota` reads the fields of each algorithm.
+//! fields that every hit has. Each algorithm has a Lua function `read_quota`, which reads the other fields.
 //!
-//! Every hit begins with these fields, which have 16 bytes:
+//! Every hit begins with these fields, which have 16 bytes together:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -16,16 +16,16 @@
 //! | 1 | 1 if the limit is 0, so that there is nothing to count |
 //! | 9 | the length of the penalty; 0 for no penalty |
 //!
-//! The fields of the algorithm follow. A `fixed_window` with the window W has these fields:
+//! The fields of the algorithm follow. A `fixed_window` has these fields, where `W` is the length of the window:
 //!
 //! 1. the cost of the operation
 //! 2. the hard capacity (the limit plus its soft share) minus the sum of the costs of all takes on the state; these
 //!    takes fit if at most this many units are used already
 //! 3. the units that a force or a charged refusal adds
-//! 4. W in seconds and nanoseconds
-//! 5. W in microseconds, or 0 if a window begins at its first hit
-//! 6. the time in the receipt of the take to refund or settle, or 0 without a receipt; then one byte: 1 if there is a receipt,
-//!    otherwise 0
+//! 4. `W` in seconds and nanoseconds
+//! 5. `W` in microseconds, or 0 if a window begins at its first hit
+//! 6. the time in the receipt of the take that is refunded or settled, or 0 without a receipt; then one byte, which is
+//!    1 with a receipt and 0 without
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
@@ -87,8 +87,8 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Returns whether the hit is refused whatever the state is. A take is refused in every state if the sum of the costs
-    /// of all takes on its state is above the hard capacity. A force or a renewal is refused in every state if the quota
+    /// Returns whether the hit is refused in every state. A take is refused in every state if the sum of the costs of
+    /// all takes on its state is above the hard capacity. A force or a renewal is refused in every state if the quota
     /// does not support it.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
@@ -118,8 +118,9 @@ impl HitArgs<'_, '_> {
         max_used(self.hit, self.cost_on_state)
     }
 
-    /// Appends the fields of a bucket or a queue. Amounts are in nanoseconds, because a bucket stores its debt (the
-    /// units that are used) as time: each unit adds T, the interval in which the debt of one unit is paid.
+    /// Appends the fields of a token bucket or a leaky bucket (a queue). Amounts are in nanoseconds, because a bucket
+    /// stores its debt (the used units) as a time. Each used unit adds `T`, the time in which the debt of one unit is
+    /// paid.
     fn write_bucket(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         let interval_ns = quota.interval_ns();
@@ -128,8 +129,8 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // Units to give back are written as units, and the script converts them to debt with the T in the stored state.
-        // Only Redis knows this T, and it can differ from the T of the quota.
+        // The units that a refund or a settlement gives back are written as units. The script converts them to debt
+        // with the `T` in the stored state. Only Redis knows this `T`, and it can differ from the `T` of the quota.
         let is_refund = matches!(self.hit.op.kind(), OpKind::Refund | OpKind::Settle);
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
@@ -162,8 +163,8 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
-    /// Appends the fields of a log. The fourth field is the capacity plus 1. A force or a charged refusal leaves at most
-    /// this many units in the log.
+    /// Appends the fields of a log. The fourth field is the hard capacity plus 1: a force or a charged refusal leaves
+    /// at most this many units in the log.
     fn write_log(&self, out: &mut Writer) {
         self.write_units(out);
         out.units(self.hit.quota.hard_capacity() + 1);

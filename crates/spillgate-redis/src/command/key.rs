@@ -20,7 +20,8 @@ use crate::settings::LogForm;
 /// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16384;
 
-/// The 64 digits of base64url. A cluster gives a meaning only to `{` and `}` in a key, which are not among these digits.
+/// The 64 digits of base64url. Only `{` and `}` in a key have a meaning for a cluster, and they are not among these
+/// digits.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// The number of digits of a tag.
 const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
@@ -31,7 +32,7 @@ const TAG_END: usize = "sg:{}".len() + TAG;
 /// The length of every key in bytes.
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
-/// The key of a state in Redis. It has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is
+/// The key of a state in Redis. A key has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is
 /// `sg:{tag}/suffix`. The key of a counter in a store without scripts is `sg:{tag}+suffix`.
 ///
 /// The tag determines the slot in a cluster. It depends only on the key of the hit, which is the hash of the
@@ -73,7 +74,7 @@ impl RedisKey {
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
 
-    /// Returns the key whose tag is made from `key`, and whose suffix is made from `state_key`. `form` is `:`, `/` or `+`.
+    /// Returns the key whose tag comes from `key`, and whose suffix comes from `state_key`. `form` is `:`, `/` or `+`.
     fn new(key: u128, state_key: u128, form: u8) -> RedisKey {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;

@@ -1,10 +1,10 @@
 //! Turns a request into what is sent to Redis: a call of a script, or a transaction of plain commands.
 //!
-//! Apart from this folder, only `node/send.rs` treats scripts and transactions differently when it sends a command. A
-//! cluster asks the command for its slot, and this folder decodes the reply.
+//! Outside this folder, only `node/send.rs` distinguishes scripts from transactions. All other code asks the command
+//! for its slot, sends it, and lets it decode the reply.
 //!
-//! This is a take of one unit, first with scripts and then without. L is the limit, and W is the length of the window,
-//! which begins at its first hit:
+//! This example shows a take of one unit on a fixed window that begins at its first hit, first with scripts and then
+//! without. `L` is the limit, and `W` is the length of the window:
 //!
 //! ```text
 //! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W, 0>
@@ -50,9 +50,9 @@ const NAMED_KEYS_MAX: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Encoder {
     log: LogForm,
-    /// Whether requests are sent as calls of scripts. Otherwise they are sent as transactions.
+    /// Whether requests are sent as calls of scripts. If this is false, they are sent as transactions.
     scripts: bool,
-    /// The server's time, for transactions. Scripts read the server's time themselves.
+    /// The time of Redis, which transactions need before they are sent. Scripts read the clock of Redis themselves.
     pub(crate) clock: ServerClock,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Command<'e, 'r, 'q> {
 
 /// The states in the reply to a refused request.
 pub(crate) struct ObservedStates {
-    /// The server's time of the decision.
+    /// The time of the decision, by the clock of Redis.
     pub(crate) now: Time,
     /// When the reply came, by the local clock.
     pub(crate) replied_at: Instant,
@@ -115,7 +115,7 @@ impl Command<'_, '_, '_> {
     }
 
     /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. Such a key
-    /// causes errors until the operator deletes it.
+    /// causes errors until an operator deletes it.
     pub(crate) fn name_keys(&self, error: Error) -> Error {
         // An error inside a script comes from a value that the script cannot read.
         let is_script_error = error.kind == StoreErrorKind::Other && error.detail.contains("user_script:");
@@ -145,8 +145,8 @@ impl Command<'_, '_, '_> {
         matches!(self, Command::Script(_))
     }
 
-    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Only refunds need one, so this method does
-    /// nothing for transactions, which never refund.
+    /// Sets the time after which the script changes nothing, as [`ScriptCall::not_after`] does. Only refunds need such
+    /// a time. So this method does nothing for transactions, which never refund.
     pub(crate) fn not_after(&mut self, latest: Time) {
         if let Command::Script(call) = self {
             call.not_after(latest);
@@ -165,8 +165,8 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// Returns the states as they were after the refused request. `None` if the reply does not show them. `replied_at` is
-    /// when the reply came.
+    /// Returns the states as they were after the refused request. The result is `None` if the reply does not show them.
+    /// `replied_at` is when the reply came.
     pub(crate) fn observed(&self, reply: &[u8], replied_at: Instant) -> Option<ObservedStates> {
         let (now, states) = match self {
             Command::Script(call) => call.states_after(reply),

@@ -1,7 +1,7 @@
-//! Plain commands on keys that count nothing: the lists that the servers of a fleet share.
+//! Plain commands on the lists that the servers of a fleet share.
 //!
-//! These commands need no decision. Their replies are only split into texts, in the order in which the server sent
-//! them.
+//! These commands count nothing, so no decision is needed. A reply is only split into texts, in the order in which
+//! Redis sent them.
 
 use redis::{Cmd, Pipeline, Value};
 
@@ -51,8 +51,8 @@ impl PlainCommands {
     }
 }
 
-/// Returns all texts and numbers in the reply as bytes, each after its length. `None` if the reply has a value of another
-/// type.
+/// Returns all texts and numbers in the reply as bytes, each after its length. The result is `None` if the reply has a
+/// value of another type.
 pub(crate) fn flatten(value: &Value) -> Option<Vec<u8>> {
     fn append(value: &Value, out: &mut Vec<u8>) -> Option<()> {
         let mut text = |bytes: &[u8]| {

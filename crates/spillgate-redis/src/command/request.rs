@@ -2,15 +2,15 @@
 //!
 //! This file uses no Redis client library, so a program can send the call over its own connections.
 //!
-//! These scripts serve the requests. T is the interval in which a bucket gets one unit back:
+//! These scripts serve the requests. `T` is the time in which a bucket gets one unit back:
 //!
 //! | request | script |
 //! |---|---|
 //! | one take on a bucket, queue, fixed window, or counter of one segment | `take_bucket`, `take_window`, `take_counter` |
 //! | one take on a log | `take_log`, `take_zset` |
-//! | several takes of the first row, each on a different state, all enforced | `take_all` |
+//! | several takes like those in the first row, each on a different state, all enforced | `take_all` |
 //! | any other request, such as a peek, a refund, a lease or a charged refusal | `decide` |
-//! | a request that another script could not decide, for example because the state has a penalty, or another T than the quota | `decide`, in a second call |
+//! | a request that another script could not decide, for example because the state has a penalty, or another `T` than the quota | `decide`, in a second call |
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
@@ -72,8 +72,8 @@ pub(crate) fn check_number(hits: &[Hit<'_>]) -> Result<(), StoreError> {
 
 /// A request whose states are all in one slot, as one call of a script.
 ///
-/// A request in several slots becomes one call for each slot. Hits with [`Binding::Quota`] must then be shadow hits,
-/// because one of them that passes is enough to admit the request, and that one may be in another slot.
+/// A request in several slots becomes one call for each slot. In such a request, turn hits with [`Binding::Quota`] into
+/// shadow hits: one of these hits that passes is enough to admit the request, and that hit may be in another slot.
 /// [`Verdict::of`] computes the verdict on the whole request.
 ///
 /// ```
@@ -106,12 +106,12 @@ pub struct ScriptCall<'r, 'q> {
     arguments: [Vec<u8>; 3],
 }
 
-/// One take that can share a call with others, as the script reads it.
+/// One take that can share a call with other takes, in the form that the script reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedTake<'r> {
     /// One of the scripts in [`Script::EACH`].
     pub(crate) script: &'static Script,
-    /// The time of the decision in nine bytes. Empty if the script has to read the server's clock.
+    /// The time of the decision in nine bytes. Empty if the script has to read the clock of Redis.
     pub(crate) time: &'r [u8],
     pub(crate) key: &'r [u8],
     /// All arguments for one script have the same length.
@@ -132,8 +132,8 @@ pub enum Decoded {
 }
 
 impl<'r, 'q> ScriptCall<'r, 'q> {
-    /// Returns the call for `hits`, if logs are stored as lists. If `now` is `None`, the script reads the server's
-    /// clock.
+    /// Returns the call for `hits` in a store that keeps logs as lists. If `now` is `None`, the script reads the clock
+    /// of Redis.
     ///
     /// # Errors
     /// [`StoreErrorKind::Malformed`] for too many hits, or for a quota that the scripts do not [support](supports).
@@ -176,8 +176,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(request)
     }
 
-    /// Returns the script to run. It is another one after [`Decoded::CallAgain`] and after
-    /// [`not_after`](ScriptCall::not_after).
+    /// Returns the script to run. [`Decoded::CallAgain`] and [`not_after`](ScriptCall::not_after) change the script.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
@@ -203,9 +202,9 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Script::EACH.contains(&script).then_some(EncodedTake { script, time, key, argument })
     }
 
-    /// Sets the latest time at which the script may change a state. If the time of the decision is later, the script does
-    /// nothing and returns an empty reply, and [`decode`](ScriptCall::decode) returns an error. The call becomes a call
-    /// of the general script.
+    /// Sets the latest time at which the script may change a state. If the time of the decision is later, the script
+    /// does nothing and returns an empty reply, and [`decode`](ScriptCall::decode) returns an error. The call becomes a
+    /// call of the general script.
     pub fn not_after(&mut self, latest: Time) {
         (self.script, self.arguments[1]) = self.general_script();
         let mut time = Writer::default();
@@ -219,7 +218,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
             let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
-        // Each hit must be on a state of its own, and its refusal must refuse the request.
+        // Each hit must be on a state of its own, and each refused hit must refuse the request.
         let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
         if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
@@ -254,8 +253,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Hit::cost_of_takes(same.map(|(hit, _)| hit))
     }
 
-    /// Decides the request from the reply of the script. The kernel computes the decisions from the states as they were
-    /// before the request.
+    /// Decides the request from the reply of the script. The reply has the states as they were before the request, and
+    /// the kernel computes the decisions from these states.
     ///
     /// # Errors
     /// The reply is not a reply of this script, or the verdict of the script differs from that of the kernel.
@@ -272,8 +271,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         let Some(mut states) = self.states(&parts) else {
             return if is_done { Err(broken()) } else { Ok(self.call_again()) };
         };
-        // If `is_done` is false, the script did nothing. This is correct if the kernel changes no state either, for
-        // example if it refuses a take. Otherwise the general script must decide.
+        // If `is_done` is false, the script has changed nothing. This is correct if the kernel changes no state either,
+        // for example because it refuses the take. If the kernel changes a state, the general script must decide.
         let before = (!is_done).then(|| states.clone());
         let verdict = decide(&mut states, &self.state_of, self.hits, parts.now, decisions);
         if before.is_some_and(|before| before != states) {
@@ -292,8 +291,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Decoded::CallAgain
     }
 
-    /// Computes the decisions again, for a request that this slot allowed and another slot refused. The kernel decides
-    /// the same hits and one more take, which never fits.
+    /// Computes the decisions again, for a request that this slot allowed and another slot refused.
     ///
     /// # Errors
     /// The same errors as [`decode`](ScriptCall::decode) returns.

@@ -28,11 +28,11 @@ pub struct Script {
     pub name: &'static str,
     /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
-    /// The SHA-1 of the source, once it was needed.
+    /// The SHA-1 of the source. Empty until it is first needed.
     sha: OnceLock<String>,
 }
 
-/// Makes a script of these files, in this order.
+/// Joins these files, in this order, into one script.
 macro_rules! script {
     ($name:literal, $($file:literal)*) => {
         Script::new($name, concat!($(include_str!(concat!("../scripts/", $file, ".lua"))),*))
@@ -41,10 +41,10 @@ macro_rules! script {
 
 /// Returns the Lua code of a step. A step decides one take and sets these variables:
 ///
-/// * `fits`: whether the take fits. It stays unset if the general script has to decide.
+/// * `fits`: whether the take fits. Stays unset if the general script has to decide.
 /// * `value`: the state after the take, if the take fits.
-/// * `s` and `ns`: the seconds and the nanoseconds of the time when the state `value` expires, if the take fits.
-/// * `stale`: whether the old state no longer counts, so that it can be deleted.
+/// * `s` and `ns`: the time when the state `value` expires, in seconds and further nanoseconds, if the take fits.
+/// * `stale`: whether the old state no longer counts and can be deleted.
 macro_rules! step {
     ($name:literal) => {
         concat!(
@@ -62,8 +62,8 @@ macro_rules! function {
     };
 }
 
-/// Makes a script for several takes, each decided independently of the others. The step is not a function here, because
-/// Redis would create the function again in each call.
+/// Makes a script for several takes, each decided independently of the others. The step is not a Lua function here,
+/// because Redis would create the function again in each call.
 macro_rules! take_each {
     ($($shared:literal)* => $name:literal) => {
         Script::new(
@@ -123,8 +123,8 @@ static DECIDE: Script = script!(
     "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
 );
 
-/// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also needs
-/// EVALSHA and SCRIPT LOAD.
+/// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also
+/// needs EVALSHA and SCRIPT LOAD.
 ///
 /// ```
 /// use spillgate_redis::SCRIPT_COMMANDS;
@@ -195,8 +195,8 @@ impl Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. A script that differs in any byte
-    /// has another SHA-1. So two versions of spillgate never call each other's scripts.
+    /// Returns the SHA-1 of the source in hexadecimal digits, as EVALSHA needs it. Scripts that differ in any byte have
+    /// different SHA-1s. So two versions of spillgate never call each other's scripts.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }

@@ -1,8 +1,8 @@
-//! Estimates the current time of the Redis server from the last time that the server reported.
+//! Estimates the current time of Redis from the last time that Redis reported.
 //!
-//! A store without scripts sends transactions of plain commands, which contain the keys of their counters. If windows
-//! begin at multiples of their length since the epoch, such a key depends on the number of the window. So the store
-//! needs the server's time before it sends the transaction.
+//! A store without scripts sends plain commands that name the keys of counters. If windows begin at multiples of their
+//! length since the epoch, the key of a counter depends on the number of the window. So the store needs the time of
+//! Redis before it sends the commands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,9 +16,9 @@ const MAX_AGE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
-    /// The server's time minus the time since `start`, in nanoseconds.
+    /// The time of Redis minus the time since `start`, in nanoseconds.
     ahead_ns: AtomicU64,
-    /// When the server last reported its time, in nanoseconds since `start`. 0 means never.
+    /// When Redis last reported its time, in nanoseconds since `start`. 0 means never.
     reported_ns: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ impl ServerClock {
         ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0), reported_ns: AtomicU64::new(0) }
     }
 
-    /// Returns the server's time now. `None` if the server has not reported its time in the last second.
+    /// Returns the current time of Redis. `None` if Redis has not reported its time in the last second.
     pub(crate) fn now(&self) -> Option<Time> {
         self.at(self.passed_ns())
     }
@@ -39,7 +39,7 @@ impl ServerClock {
         counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))
     }
 
-    /// Stores the time that the server has just reported.
+    /// Stores the time that Redis has just reported.
     pub(crate) fn report(&self, now: Time) {
         let passed_ns = self.passed_ns();
         self.ahead_ns.store(now.as_nanos().saturating_sub(passed_ns), Ordering::Relaxed);
@@ -74,7 +74,7 @@ mod tests {
         let reported_ns = clock.reported_ns.load(Ordering::Relaxed);
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS), Some(Time::from_nanos(NOW_NS + MAX_AGE_NS)));
         assert_eq!(clock.at(reported_ns + MAX_AGE_NS + 1), None);
-        // A caller that reads the local clock just before the report comes can use the report too.
+        // A caller that read the local clock just before the report came can use the report too.
         assert!(clock.at(0).is_some());
     }
 }

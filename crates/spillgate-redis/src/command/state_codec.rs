@@ -1,25 +1,26 @@
-//! Decodes states: the bytes that Redis stores, and the bytes of a reply.
+//! Decodes states: the bytes that Redis stores, and the bytes in the reply of a script.
 //!
-//! The scripts and the kernel must agree on every byte. Spillgate servers of older versions use the same keys.
+//! The scripts and the kernel must agree on every byte.
 //!
-//! A bucket stores its debt (the units that are used) as time. TAT is the time when all debt is paid. T is the interval
-//! in which the debt of one unit is paid. No debt exceeds 2^b ns. These are the states that are strings, with their
-//! lengths in bytes:
+//! Buckets, windows and counters are strings in Redis. A bucket stores its debt (the used units) as a time. `TAT` is
+//! the time when all debt is paid, and `T` is the time in which the debt of one unit is paid. No debt exceeds `2^b` ns.
+//! The strings have these lengths in bytes:
 //!
 //! | state | bytes |
 //! |---|---|
-//! | bucket | TAT and T (each has 5 bytes of seconds and 4 of nanoseconds), b (1 byte, at the very end): 9 + 9 + 1 = 19 |
+//! | bucket | `TAT` and `T` (each has 5 bytes of seconds and 4 of nanoseconds), `b` (1 byte, at the very end): 9 + 9 + 1 = 19 |
 //! | fixed window | start (5 + 4), count (7): 9 + 7 = 16 |
-//! | counter of n segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then n + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for n = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
+//! | counter of `n` segments | start of the newest segment (5 bytes of seconds, 3 of microseconds), then `n` + 1 counts, newest first. A count has 5 bytes: 8 + 2 * 5 = 18 for `n` = 1. All counts have 7 bytes if one of them is 2^40 or more, or if a penalty with its length follows |
 //!
-//! If a key has ever had a penalty, its value has three more fields: the end of the penalty, the length of the penalty
-//! (both 5 + 4), and one byte. For a bucket this byte is b. For other states it has no meaning. These fields follow the
-//! body: the fields in the table, without b for a bucket. The body is all zeros if nothing is used. The length of a
-//! value shows which fields it has.
+//! The fields in the table are the body of a string. If a key has ever had a penalty, three more fields follow the
+//! body: the end of the penalty, the length of the penalty (both 5 + 4), and one byte. For a bucket this byte is `b`,
+//! which is then missing in the body. For other states the byte has no meaning. The body is all zeros if nothing is
+//! used. The length of the string shows which fields it has.
 //!
-//! States that older servers wrote are read too. They have neither b nor the length of a penalty, and no body if they
-//! have a penalty and nothing is used. Windows and counters without a penalty have not changed. An older server cannot
-//! read a bucket of this version, or a string with a penalty. It then answers as its setting `on_store_failure` says.
+//! spillgate servers of older versions use the same keys, and their states are read too. In these states, buckets have
+//! no `b`, and penalties have no length. A state with a penalty has no body if nothing is used. Windows and counters
+//! without a penalty have not changed. A server of an older version cannot read a bucket of this version, or a string
+//! with a penalty. For such a state, it answers as its setting `on_store_failure` says.
 //!
 //! Logs are lists or sorted sets, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part of
 //! such a state that its request needs. From this part the kernel computes the same decision as from the whole state:
@@ -27,7 +28,7 @@
 //! | reply | bytes |
 //! |---|---|
 //! | log | times (34 bits of seconds, 30 of nanoseconds), each with its units (3), oldest first |
-//! | leases | newest id (5 + 4); for all leases that no hit names, the sum of their permits (3) and the last end (5 + 4); for each lease that a hit names, id, life and end (5 + 4 each), permits (3) |
+//! | leases | newest id (5 + 4); for all leases that no hit names, the sum of their permits (3) and the time when the last of them ends (5 + 4); for each lease that a hit names, its id, life and end (5 + 4 each) and its permits (3) |
 
 use smallvec::SmallVec;
 use spillgate_core::{Algorithm, Hit, Quota, State, Time};
@@ -35,7 +36,7 @@ use spillgate_core::{Algorithm, Hit, Quota, State, Time};
 use crate::command::args::receipt;
 use crate::command::bytes::Reader;
 
-/// The number of bytes of a penalty that an older server wrote: only its end.
+/// The number of bytes of a penalty that an older version wrote: only its end.
 const OLD_PENALTY: usize = 9;
 /// The number of bytes of the end and the length of a penalty, and of the byte after them.
 const PENALTY: usize = 19;
@@ -43,15 +44,16 @@ const PENALTY: usize = 19;
 const WINDOW: usize = 16;
 /// The number of bytes of a bucket without a penalty.
 const BUCKET: usize = 19;
-/// The b for a bucket that was stored without b. It is so large that no debt is cut.
+/// The `b` of a bucket that was stored without `b`. It is so large that no debt is cut.
 const ANY_DEBT: u64 = 63;
 
 /// The number of bytes of a time and its units in a log.
 const LOG_ENTRY: usize = 11;
 /// The number of bytes of a lease in a reply.
 const LEASE: usize = 30;
-/// The length of a penalty, or the life of a lease, that Redis has not sent: 146 years. When the clock is set back, the
-/// kernel shortens a penalty or lease that would last longer than its length. With this length, it shortens none.
+/// The length of a penalty, or the life of a lease, if Redis has not sent it: 146 years. When the clock is set back,
+/// the kernel shortens a penalty or lease that would last longer than its length. With 146 years as the length, the
+/// kernel shortens nothing.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
 /// Counts below this number are stored in five bytes.
@@ -62,8 +64,8 @@ const fn counter(counts: usize, width: usize) -> usize {
     8 + counts * width
 }
 
-/// Decodes the value of a key. `quota` must have the [identity](Quota::identity) of the state. Returns `None` if the value
-/// is invalid. The result is also `None` for a log or a lease, because these states are not strings.
+/// Decodes the value of a key. `quota` must have the [identity](Quota::identity) of the state. The result is `None` if
+/// the value is invalid, and also for a log or a lease, because these states are not strings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,7 +120,7 @@ pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<Stat
 fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<u64> {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            // The last word of a bucket comes after the penalty.
+            // In a string with a penalty, the last word of a bucket comes after the penalty.
             words.extend([reader.time()?, reader.time()?]);
             Some(1)
         }
@@ -150,8 +152,8 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
     }
 }
 
-/// Reads the leases of a reply. Of the leases that no hit names, a reply has only the sum, which becomes one lease with
-/// an id that no hit names.
+/// Reads the leases of a reply. For the leases that no hit names, a reply has only a sum. This sum becomes one lease
+/// with an id that no hit names.
 fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<()> {
     let (last_id, permits, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
     words.push(last_id);
@@ -166,9 +168,9 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
     Some(())
 }
 
-/// Returns whether the scripts for takes can read this state. They can read an empty state. They cannot read a state with
-/// a penalty, with a count of 2^40 or more in a counter, or with leases. A bucket must have T and b of `quota` and a debt
-/// of at most 2^b ns. If all its debt is paid, it can have any T and b.
+/// Returns whether the scripts for takes can read this state. They can read an empty state. They cannot read a state
+/// with a penalty, with a count of 2^40 or more in a counter, or with leases. A bucket must have the `T` and `b` of
+/// `quota` and a debt of at most `2^b` ns. A bucket without debt can have any `T` and `b`.
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),

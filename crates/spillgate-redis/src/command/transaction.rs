@@ -1,18 +1,18 @@
 //! Sends a request without scripts, as one transaction of plain commands.
 //!
-//! Some servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek at
-//! them. Each hit is decided independently, in order. A take increments the counter of its window. Then the kernel
-//! decides the hit from the count as it was before the increment.
+//! Some Redis servers and proxies refuse scripts. Without scripts a request can only take from fixed windows, or peek
+//! at them. Each hit is decided independently, in order: a take increments the counter of its window, and the kernel
+//! decides the hit from the count before the increment.
 //!
 //! A refused take increments its counter too, unless its cost is above the limit. So a counter may exceed the limit,
 //! but the admitted units of a window never do.
 //!
 //! There are two kinds of windows:
 //!
-//! * A first-hit window begins with the first unit of its counter. It ends when the counter expires on the server.
+//! * A first-hit window begins with the first unit of its counter. It ends when the counter expires on Redis.
 //! * An epoch window has a number, which is part of the key of the counter. The store computes this number from the
-//!   [server's time](ServerClock). If the store does not know the server's time, it first sends a transaction that only
-//!   asks for the time.
+//!   [time of Redis](ServerClock). If the store does not know this time, it first sends a transaction that only asks
+//!   for the time.
 //!
 //! A request with two hits, one take of 2 units and one peek, sends these commands:
 //!
@@ -47,10 +47,10 @@ pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "
 
 /// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
-/// The counter of an epoch window of length W lives for `W + min(W, LATE_NS)`. So the store still finds the counter if
-/// its estimate of the server's time is behind by less than `min(W, LATE_NS)`.
+/// The counter of an epoch window of length `W` lives for `W + min(W, LATE_NS)`. So the store still finds the counter
+/// if its estimate of the time of Redis is behind by less than `min(W, LATE_NS)`.
 const LATE_NS: u64 = 60_000_000_000;
-/// The number of bytes of the server's time at the end of a reply: eight for seconds, and eight for microseconds.
+/// The number of bytes of the time of Redis at the end of a reply: eight for seconds, and eight for microseconds.
 const TIME_BYTES: usize = 16;
 
 /// Returns whether plain commands can serve `op` on `quota`.
@@ -73,7 +73,7 @@ struct Counter {
     key: RedisKey,
     /// The units to add. 0 means that the counter is only read.
     cost: u64,
-    /// How long a new counter lives.
+    /// How long a new counter lives, in milliseconds.
     life_ms: u64,
     /// When the window began, in nanoseconds since the epoch. `None` for a first-hit window.
     start: Option<u64>,
@@ -82,16 +82,16 @@ struct Counter {
 /// A request as one transaction.
 #[derive(Debug)]
 pub(crate) struct Transaction<'c, 'r, 'q> {
-    /// Stores the server's time from each reply.
+    /// Stores the time of Redis from each reply.
     clock: &'c ServerClock,
     hits: &'r [Hit<'q>],
-    /// One counter for each hit. If the server's time is needed and not known, there are no counters, and the transaction
-    /// only asks for the time.
+    /// One counter for each hit. If the time of Redis is needed and not known, there are no counters, and the
+    /// transaction only asks for the time.
     counters: SmallVec<[Counter; 2]>,
 }
 
 impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
-    /// Returns the transaction for `hits`. If it needs the server's time and `clock` does not know the time, the
+    /// Returns the transaction for `hits`. If it needs the time of Redis and `clock` does not know this time, the
     /// transaction only asks for the time.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         Ok(Transaction { clock, hits, counters: counters(hits, clock) })
     }
 
-    /// Returns a key in the slot of all counters. It need not be the key of a counter.
+    /// Returns a key in the slot of all counters. This key need not be the key of a counter.
     pub(crate) fn key(&self) -> Option<RedisKey> {
         self.hits.first().map(RedisKey::of)
     }
@@ -204,7 +204,7 @@ fn window(start: u64, units: u64) -> Option<State> {
 }
 
 impl Counter {
-    /// Returns the counter of the hit. `None` for an epoch window if the server's time is not known.
+    /// Returns the counter of the hit. `None` for an epoch window if the time of Redis is not known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -221,8 +221,8 @@ impl Counter {
         Some(Counter { key, cost, life_ms, start })
     }
 
-    /// Reads the replies to the commands of this counter. `None` if a number is missing, or if the count after a take is
-    /// smaller than its cost.
+    /// Reads the replies to the commands of this counter. The result is `None` if a number is missing, or if the count
+    /// after a take is smaller than its cost.
     fn read(&self, hit: &Hit<'_>, now: Time, reader: &mut Reader<'_>) -> Option<Reading> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
@@ -231,11 +231,11 @@ impl Counter {
             reader.integer(8)?;
         }
         let before = after.checked_sub(self.cost)?;
-        // PTTL returns whole milliseconds, rounded down, so 1 is added. A negative number means that the counter does not
-        // exist or does not expire.
+        // PTTL returns whole milliseconds, rounded down, so 1 is added. A negative number means that the counter does
+        // not exist or does not expire.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {
-            // The next window may already have begun on the server.
+            // The next window may already have begun on Redis.
             Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
             None => {
                 let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);
@@ -246,14 +246,14 @@ impl Counter {
     }
 }
 
-/// Returns the counters of all hits. The list is empty if the server's time is needed and not known.
+/// Returns the counters of all hits. The list is empty if the time of Redis is needed and not known.
 fn counters(hits: &[Hit<'_>], clock: &ServerClock) -> SmallVec<[Counter; 2]> {
     let counters: Option<_> = hits.iter().map(|hit| Counter::of(hit, clock)).collect();
     counters.unwrap_or_default()
 }
 
-/// Returns all numbers in the reply, in order, each in eight bytes. A key that does not exist counts as 0. `None` if the
-/// reply has a value that is not a number.
+/// Returns all numbers in the reply, in order, each in eight bytes. A key that does not exist counts as 0. The result
+/// is `None` if the reply has a value that is not a number.
 pub(crate) fn numbers(value: &Value) -> Option<Vec<u8>> {
     fn append(value: &Value, out: &mut Vec<u8>) -> Option<()> {
         match value {

@@ -1,6 +1,7 @@
 //! Makes connections: opens the socket, starts TLS if needed, and logs in.
 //!
-//! All connections of the store, to servers and to sentinels, are made here. So none of them can skip TLS or the login.
+//! All connections of the store, to Redis servers and to sentinels, are made here. So none of them can skip TLS or the
+//! login.
 //!
 //! A login looks like this on the wire. AUTH is sent only if the user has a password, and SELECT only for a database
 //! other than 0:
@@ -30,8 +31,8 @@ use crate::connection::{CallCounters, Connection};
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// The future that writes commands and reads replies, until the connection ends. It must be polled for as long as
-/// replies are needed.
+/// The future that writes commands and reads replies, until the connection ends. Poll it for as long as replies are
+/// needed.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection may wait for one reply for each request in flight, and for this many further replies. A request of
@@ -40,28 +41,28 @@ const FURTHER_REPLIES: usize = 1 << 16;
 
 /// How connections are made, and with which user each of them logs in.
 pub(crate) struct Connector {
-    /// The user for the servers, the password, and the database.
+    /// The user for the Redis servers, with the password and the database.
     pub(crate) user: RedisConnectionInfo,
     /// `None` for connections without TLS. A Unix socket never uses TLS.
     pub(crate) tls: Option<TlsClient>,
-    /// The user for the sentinels, and the password.
+    /// The user for the sentinels, with the password.
     pub(crate) sentinel_user: RedisConnectionInfo,
     /// The maximum number of replies that a connection may wait for.
     pub(crate) waiting_max: usize,
-    /// Whether requests are sent as calls of scripts. The scripts then have to be loaded.
+    /// Whether requests are calls of scripts. If so, a new connection has to load the scripts.
     pub(crate) scripts: bool,
-    /// Whether one server has the states of all slots, so that one call may contain keys of several slots.
+    /// Whether one Redis server has the states of all slots, so that one call may contain keys of several slots.
     pub(crate) has_all_slots: bool,
     /// How long to wait for the replies of sentinels.
     pub(crate) sentinels_within: Duration,
-    /// Notified when the circuit breaker of a server opens. This wakes the task that watches the store.
+    /// Notified when the circuit breaker of a node opens. This wakes the task that watches the store.
     pub(crate) circuit_opened: Arc<Notify>,
-    /// The counters of the calls of all connections that requests use.
+    /// Counts the calls on all connections that requests use.
     pub(crate) calls: Arc<CallCounters>,
 }
 
 impl Connector {
-    /// Creates a connector with this user and the bounds of the settings, for a server that has all slots.
+    /// Creates a connector with this user and the bounds of the settings, for a Redis server that has all slots.
     ///
     /// Sentinels have a quarter of [`Settings::connect_timeout`] to reply. They are asked twice for each connection, so
     /// half of the timeout is left to connect to the primary.
@@ -89,10 +90,10 @@ impl Connector {
     /// Connects and logs in. This function has no timeout, so the caller must set one.
     ///
     /// # Errors
-    /// [`Disconnected`](StoreErrorKind::Disconnected) if the server cannot be reached, or closes the connection, even
-    /// during the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
-    /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. Otherwise the kind of the
-    /// server's error.
+    /// [`Disconnected`](StoreErrorKind::Disconnected) if Redis cannot be reached, or closes the connection, even during
+    /// the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
+    /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. In all other cases, the kind
+    /// of the error that Redis sent.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,
@@ -138,14 +139,14 @@ pub(crate) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Logs in. PING is sent first, because a server that closes the connection at once, for example one with too many
-    /// clients, gives the reason in its reply.
+    /// Logs in. PING is sent first. A Redis server that closes the connection at once, for example because it has too
+    /// many clients, gives the reason in its reply to PING.
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
-            // Before AUTH, NOAUTH is expected. Without a password no AUTH follows, so NOAUTH is an error here.
-            // Otherwise SCRIPT LOAD would come next. Redis closes a connection that sends such a long command without a
-            // login, and the user would not see NOAUTH. NOPERM only means that the user has no right to call PING.
+            // If AUTH follows, NOAUTH is expected here. Without a password no AUTH follows, so NOAUTH is an error:
+            // SCRIPT LOAD would come next, and Redis closes a connection that sends such a long command without a
+            // login. The user would then not see NOAUTH. NOPERM only means that the user has no right to call PING.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             reply => drop(reply.map_err(Error::of_redis)?),
         }

@@ -1,7 +1,7 @@
-//! An endpoint: a server at a fixed address, or the primary that sentinels name.
+//! An endpoint: a Redis server at a fixed address, or the primary that sentinels name.
 //!
-//! For each new connection, the endpoint asks the sentinels again, if there are any. So after a failover the pool
-//! connects to the new primary.
+//! If there are sentinels, the endpoint asks them again for each new connection. So after a failover the pool connects
+//! to the new primary.
 //!
 //! A primary that sentinels name is checked before it is used, because a failover may have happened since the sentinels
 //! replied:
@@ -30,17 +30,17 @@ pub(crate) struct Endpoint {
     pub(crate) location: Location,
 }
 
-/// Where a server is.
+/// Where a Redis server is.
 pub(crate) enum Location {
-    /// The server at this address, whatever its role is.
+    /// The Redis server at this address, whatever its role is.
     Address(ConnectionAddr),
     /// The primary that these sentinels name.
     Sentinels(Sentinels),
 }
 
 impl Endpoint {
-    /// Finds the server, connects, logs in, and loads the scripts if the settings use them. Otherwise the first request
-    /// would get NOSCRIPT.
+    /// Finds the Redis server, connects and logs in. Also loads the scripts, if the settings use scripts: without
+    /// loaded scripts, the first request would get NOSCRIPT.
     ///
     /// # Errors
     /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
@@ -56,13 +56,13 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the server, connects and logs in. The [doctor](crate::doctor) calls this function, because it loads
-    /// scripts by itself.
+    /// Finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
+    /// function, and loads the scripts by itself.
     ///
     /// # Errors
-    /// An error if the server or the sentinels cannot be reached, or if the login fails.
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a server that is not a primary, name another server
-    /// when they are asked again, or missed a failover.
+    /// An error if Redis or the sentinels cannot be reached, or if the login fails.
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a Redis server that is not a primary, name another
+    /// server when they are asked again, or missed a failover.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,

@@ -1,6 +1,6 @@
-//! How to reach a server: URLs, sentinels, TLS and login.
+//! How a store reaches Redis: URLs, sentinels, TLS and login.
 //!
-//! The pool only asks an endpoint for a connection, and does not know whether sentinels, TLS or a login are needed.
+//! The pool only asks an endpoint for a connection. It does not know whether sentinels, TLS or a login are needed.
 //!
 //! When the store is created, [`url`] parses the URL. A connection is then made in this order: [`sentinel`] or the URL
 //! gives the address, [`tls`] makes the socket secure, [`connector`] logs in, and [`endpoint`] loads the scripts.

@@ -1,7 +1,8 @@
-//! Staggered attempts: asks several servers, one after the other or some at a time, and returns the first answer.
+//! Staggered attempts: asks several Redis servers, one after the other or a few at a time, and returns the first
+//! answer.
 //!
-//! With one attempt at a time, each server that is down would delay the answer. With all attempts at once, every server
-//! would get a request, although one answer is enough.
+//! With only one attempt at a time, each server that is down would delay the answer. With all attempts at once, every
+//! server would get a request, although one answer is enough.
 
 use std::future::Future;
 use std::time::Duration;

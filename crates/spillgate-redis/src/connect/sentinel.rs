@@ -51,7 +51,7 @@ pub(crate) struct Sentinels {
     /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if every
     /// sentinel reports an earlier epoch.
     epoch: AtomicU64,
-    /// The primary of the last connection, for the case that no sentinel replies.
+    /// The primary of the last connection. It is used if no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,
 }
 
@@ -69,10 +69,12 @@ impl Sentinels {
     /// replies, this is the address of the last primary. This method waits for `connector.sentinels_within` at most.
     ///
     /// # Errors
-    /// If no sentinel reports a primary, and no last primary can be used: the error of a sentinel, with its address. Of
-    /// the sentinels that failed during the wait, this is the one that comes last in the URL. If none of them failed:
-    /// [`Timeout`](StoreErrorKind::Timeout). [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels replied, and
-    /// all of these missed a failover that the store already knows.
+    /// No sentinel reports a primary, and either no last primary is known or a sentinel replied with an error. The
+    /// error is that of the failed sentinel that comes last in the URL, with its address. If no sentinel failed during
+    /// the wait, it is [`Timeout`](StoreErrorKind::Timeout).
+    ///
+    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels replied, and all of these missed a failover that
+    /// the store already knows.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self

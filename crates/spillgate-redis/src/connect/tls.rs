@@ -1,7 +1,7 @@
-//! TLS to servers and sentinels: which certificates are trusted, and which names they must have.
+//! TLS to Redis servers and sentinels: which certificates are trusted, and which names they must have.
 //!
-//! The usual verifier (webpki) refuses two setups that are common for Redis: a server with a self-signed certificate,
-//! and a certificate with another name than the host.
+//! The usual verifier (webpki) refuses two setups that are common for Redis: a Redis server with a self-signed
+//! certificate, and a certificate with another name than the host.
 //!
 //! | the server's certificate | accepted |
 //! |---|---|
@@ -38,7 +38,7 @@ pub(crate) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Parses the certificates of the settings, once: a new certificate needs a new store.
+    /// Parses the certificates of the settings. They are parsed only here, so a new certificate needs a new store.
     ///
     /// # Errors
     /// A certificate, a key or the name is invalid.
@@ -73,7 +73,7 @@ impl TlsClient {
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         self.connector.connect(name, stream).await.map_err(|error| match Error::from(error) {
-            // A server without TLS can close or reset the connection without a reply.
+            // A Redis server without TLS can close or reset the connection without a reply.
             error @ Error { cause: Cause::Unknown | Cause::ConnectionClosed, .. } => {
                 Error { cause: Cause::TlsHandshake, ..error }
             }
@@ -94,9 +94,9 @@ fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
 struct Verifier {
     /// `None` if no authority is trusted, because the system has no certificates.
     webpki: Option<Arc<WebPkiServerVerifier>>,
-    /// Checks signatures. It is always *ring*, whatever the program uses for its other connections.
+    /// Checks signatures. The provider is always *ring*, whatever the program uses for its other connections.
     provider: Arc<CryptoProvider>,
-    /// The certificates in [`Tls::ca`]. A server may use one of them as its own certificate.
+    /// The certificates in [`Tls::ca`]. A Redis server may use one of them as its own certificate.
     named: Vec<CertificateDer<'static>>,
     /// [`Tls::skip_name_check`].
     skips_names: bool,
@@ -137,7 +137,7 @@ impl Verifier {
 }
 
 impl ServerCertVerifier for Verifier {
-    /// Asks webpki, and then accepts the two exceptions in the table at the top of this file.
+    /// Asks webpki, and then accepts the two exceptions.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -149,9 +149,9 @@ impl ServerCertVerifier for Verifier {
         let Some(webpki) = &self.webpki else { return Err(CertificateError::UnknownIssuer.into()) };
         let checked = webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let checked = match checked {
-            // webpki refuses a server's certificate that may sign others (`CA:TRUE`, as `openssl req -x509` makes it).
-            // At that point webpki has already checked the dates. The settings contain this very certificate, so it is
-            // trusted, and only its name is still checked.
+            // webpki refuses a server's certificate that may sign others (`CA:TRUE`, as `openssl req -x509` makes
+            // it). At that point webpki has already checked the dates. The settings contain this very certificate, so
+            // it is trusted, and only its name remains to be checked.
             Err(TlsError::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())

@@ -1,4 +1,4 @@
-//! Parses the URL of a store: where the servers are, how they are found, and which user logs in.
+//! Parses the URL of a store: where the Redis servers are, how they are found, and which user logs in.
 //!
 //! The client library ignores parts of a URL that it does not know. Here every mistake is an error, because it could
 //! select the wrong database or user.
@@ -34,14 +34,14 @@ pub(crate) fn address_text(address: &ConnectionAddr) -> String {
 
 pub(crate) struct Url {
     pub(crate) servers: Servers,
-    /// The user for the servers, and the database.
+    /// The user for the Redis servers, and the database.
     pub(crate) user: RedisConnectionInfo,
     pub(crate) is_secure: bool,
 }
 
-/// Where the servers are.
+/// Where the Redis servers are.
 pub(crate) enum Servers {
-    /// One server: a host and a port, or a socket.
+    /// One Redis server: a host and a port, or a socket.
     One(ConnectionAddr),
     /// Some nodes of a cluster. The other nodes are found through them.
     Cluster(Vec<ConnectionAddr>),
@@ -65,7 +65,7 @@ impl Url {
         }
     }
 
-    /// Parses the URL of one server. The hosts of clusters and of sentinels become such URLs too.
+    /// Parses the URL of one Redis server. Each host of a cluster, and each sentinel, is parsed as such a URL too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info().map_err(Error::of_redis)?;
@@ -123,8 +123,8 @@ impl MultiHost<'_> {
     }
 }
 
-/// Returns the addresses of all hosts, and the URL as parsed with the first host. A host without a port gets `port`, or
-/// 6379, the port of a server, if `port` is `None`.
+/// Returns the addresses of all hosts, and the URL as it is parsed with the first host. A host without a port gets
+/// `port`. If `port` is `None`, such a host gets 6379, the usual port of Redis.
 fn addresses(
     credentials: &str,
     hosts: &str,

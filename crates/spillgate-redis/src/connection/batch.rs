@@ -1,8 +1,8 @@
-//! Collects takes that are sent together. One call of a script decides all these takes, each independently of the others.
-//! This can halve what a take costs the server.
+//! Collects takes that are sent together. One call of a script decides all these takes, each independently of the
+//! others. Compared with a call for each take, this can halve the work of Redis.
 //!
-//! Takes share a call if they have the same script and the same time. The time is almost always empty, which means that
-//! the server's clock decides. Three takes on buckets become this call:
+//! Takes share a call if they have the same script and the same time. The time is almost always empty: the clock of
+//! Redis then sets it. Three takes on buckets become this call:
 //!
 //! ```text
 //! EVALSHA <sha of take_bucket> 3 <key 1> <key 2> <key 3> <time or empty> <argument 1, 2 and 3 together>
@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
-/// The maximum number of takes in one call. All other clients wait while the server executes a call, and this number
+/// The maximum number of takes in one call. While Redis executes a call, all its other clients wait. This maximum
 /// bounds their wait to 0.1 to 0.2 ms.
 const TAKES_MAX: usize = 32;
-/// A new take is compared with this many batches, and as many are kept for reuse. This is enough: with the server's
-/// clock there are only three kinds of batches, one for each script that can decide several takes.
+/// A new take is compared with this many batches, and as many are kept for reuse. This is enough: as long as the clock
+/// of Redis sets the time, there are only three kinds of batches, one for each script that can decide several takes.
 const BATCHES_KEPT: usize = 4;
 
 /// The callers that wait for the reply to a command.
@@ -49,7 +49,7 @@ impl Awaited {
 pub(crate) struct Batches {
     /// Batches keep their allocations and are reused.
     batches: Vec<Batch>,
-    /// The number of batches that contain takes. They come first.
+    /// The number of batches that contain takes. These batches come first.
     used: usize,
 }
 
@@ -58,8 +58,8 @@ impl Batches {
         self.used == 0
     }
 
-    /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched, so
-    /// the cost of a push has a bound.
+    /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched,
+    /// so the cost of a push has a bound.
     pub(crate) fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
         if let Some(batch) = last.find(|batch| batch.fits(take)) {
@@ -74,8 +74,8 @@ impl Batches {
         self.used += 1;
     }
 
-    /// Appends all calls, and adds their callers to `awaited`. A call is skipped if no caller waits for any of its takes.
-    /// Returns the number of takes in skipped calls.
+    /// Appends all calls, and adds their callers to `awaited`. A call is skipped if no caller waits for any of its
+    /// takes. Returns the number of takes in skipped calls.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
         let mut left_out = 0;
         for batch in &mut self.batches[..self.used] {
@@ -97,9 +97,9 @@ impl Batches {
 /// Takes with the same script and the same time.
 struct Batch {
     script: &'static Script,
-    /// `ARGV[1]` of the script: nine bytes, or empty for the server's clock.
+    /// `ARGV[1]` of the script: nine bytes, or empty for the clock of Redis.
     time: SmallVec<[u8; 9]>,
-    /// The keys, each with its length, as they are written.
+    /// The keys as they are sent, each after its length.
     keys: Vec<u8>,
     /// `ARGV[2]` of the script: the arguments of all takes, one after the other.
     arguments: Vec<u8>,

@@ -1,7 +1,7 @@
 //! Counts the calls that all connections of a store send, and how long they take.
 //!
 //! To read the clock less often, calls that are written together get the same start time, and replies that come
-//! together the same end time.
+//! together get the same end time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

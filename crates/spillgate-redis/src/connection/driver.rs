@@ -8,8 +8,8 @@
 //! |---|---|
 //! | a command was queued | writes all queued commands, as far as the socket accepts them |
 //! | bytes have come | delivers each complete reply, and keeps the rest for later |
-//! | the socket refuses a write | stops writing, and still reads, because the server may have sent the reason |
-//! | the server closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
+//! | the socket refuses a write | stops writing, and still reads, because Redis may have sent the reason |
+//! | Redis closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
 
 use std::future::Future;
 use std::io;
@@ -39,7 +39,7 @@ pub(crate) struct Driver<S> {
     has_ended: bool,
     /// Whether the socket still accepts bytes.
     is_writable: bool,
-    /// The buffer for replies, as large as it ever had to be.
+    /// The buffer for replies. It never shrinks.
     read: Vec<u8>,
     /// The position in `read` of the first byte that was not delivered yet.
     start: usize,
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Reads and delivers replies. The result is ready when the server has closed the connection.
+    /// Reads and delivers replies. The result is ready when Redis has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_space();
@@ -123,9 +123,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Makes free space in the buffer for the next read. If the buffer is full, a partial reply is moved to the front. If
-    /// the partial reply fills the buffer, the buffer is doubled. The scanner bounds the length of a reply, so the buffer
-    /// has a bound too.
+    /// Makes free space in the buffer for the next read. If the buffer is full, a partial reply is moved to the front.
+    /// If the partial reply fills the whole buffer, the size of the buffer is doubled. The scanner bounds the length of
+    /// a reply, so the buffer has a bound too.
     fn make_space(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

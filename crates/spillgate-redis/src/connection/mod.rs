@@ -1,13 +1,14 @@
 //! One connection that many requests share. A task polls its driver, which writes all queued commands together. The
 //! replies come back in the order of the commands.
 //!
-//! If each command had a write of its own, the system call and the wakeup of the server would cost more than the command
+//! If each command had a write of its own, the system call and the wakeup of Redis would cost more than the command
 //! itself.
 //!
 //! A command goes through these steps:
 //!
 //! 1. [`Connection::send`] or [`Connection::send_take`] adds the command to the [`queue`] and wakes the driver.
-//! 2. The [`driver`] writes everything in the queue at once. Takes that can share a call become one command ([`batch`]).
+//! 2. The [`driver`] writes everything in the queue at once. Takes that can share a call become one command
+//!    ([`batch`]).
 //! 3. The driver reads bytes, [`resp`] splits them into replies, and the queue delivers each reply to its caller.
 //!
 //! In this example a GET and two takes were queued before the driver ran, so they are sent in one write. Their replies
@@ -44,8 +45,8 @@ pub(crate) use calls::CallCounters;
 pub(crate) struct Connection(Arc<Queue>);
 
 impl Connection {
-    /// Returns a connection on a new stream, and its driver. The connection may wait for at most `waiting_max` replies at
-    /// the same time.
+    /// Returns a connection on a new stream, and its driver. The connection may wait for at most `waiting_max` replies
+    /// at the same time.
     pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
         let shared = Arc::new(Queue::new(waiting_max));
         (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
@@ -59,7 +60,7 @@ impl Connection {
     /// Sends one command and returns its reply. The command is written even if the caller no longer waits.
     ///
     /// # Errors
-    /// The server's error, or the reason why the connection has ended. If the connection already waits for too many
+    /// The error of Redis, or the reason why the connection has ended. If the connection already waits for too many
     /// replies, nothing is sent, and the error has the kind `Client`.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let receivers = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;

@@ -1,9 +1,9 @@
-//! The queue of a connection: the commands that have no reply yet. The connection fills this queue, and the driver of the
-//! connection empties it.
+//! The queue of a connection: the commands that have no reply yet. The connection fills this queue, and the driver of
+//! the connection empties it.
 //!
-//! The n-th reply belongs to the n-th command, because replies have no numbers. So the queue keeps the callers in the
-//! order in which their commands are written. A caller that no longer waits keeps its position, because its reply comes
-//! nevertheless.
+//! Replies have no numbers: the first reply belongs to the first command, the second reply to the second command, and
+//! so on. So the queue keeps the callers in the order in which their commands are written. A caller that no longer
+//! waits keeps its position, because its reply comes nevertheless.
 //!
 //! ```text
 //! put (not written) -> swap_commands (written) -> deliver (the caller has its reply)
@@ -101,7 +101,7 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts all further calls in `counters`. No call may wait for its reply now.
+    /// Counts all further calls in `counters`. Call this method only while no call waits for its reply.
     pub(crate) fn count_calls(&self, counters: &Arc<CallCounters>) {
         let _ = self.counters.set(Arc::clone(counters));
     }
@@ -133,7 +133,7 @@ impl Queue {
     /// Waits for one reply.
     ///
     /// # Errors
-    /// The reason why the connection ended before the reply came. An error that the server sent is returned as a value.
+    /// The reason why the connection ended before the reply came. An error that Redis sent is returned as a value.
     pub(crate) async fn reply(&self, receiver: oneshot::Receiver<Value>) -> RedisResult<Value> {
         receiver.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
     }
@@ -207,8 +207,8 @@ impl Queue {
         }
     }
 
-    /// Ends the queue, because the connection has ended and no further replies come. All callers that wait get the reason
-    /// `why`. If the queue had already ended, they get the first reason.
+    /// Ends the queue, because the connection has ended and no further replies come. All callers that wait get the
+    /// reason `why`. If the queue had already ended, they get the first reason.
     pub(crate) fn end(&self, why: io::Error) {
         let mut queue = self.queue();
         queue.ended.get_or_insert_with(|| why.into());
@@ -220,7 +220,7 @@ impl Queue {
     }
 }
 
-/// Returns the reason for the case that the server closed the connection without an error.
+/// Returns the error for a connection that Redis closed without an error.
 pub(crate) fn hung_up() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
 }

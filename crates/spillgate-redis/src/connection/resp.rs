@@ -13,7 +13,7 @@
 //!
 //! Decoding has two steps. [`LengthScanner`] finds the end of a reply, even if the reply comes in many pieces.
 //! [`value`] then decodes a reply that is complete. Types of RESP3, such as `%` and `_`, are rejected. The store never
-//! sends HELLO, so no server replies in RESP3.
+//! sends HELLO, so no Redis server replies in RESP3.
 
 use std::io;
 
@@ -21,7 +21,8 @@ use redis::{Value, parse_redis_value};
 
 use crate::not_redis::NotRedis;
 
-/// The longest reply, in bytes. Even a reply to CLUSTER SLOTS in which every slot is a range of its own is shorter.
+/// The longest reply, in bytes. The longest reply that the store expects is shorter: CLUSTER SLOTS, with
+/// each slot in a range of its own.
 const LENGTH_MAX: usize = 8 << 20;
 /// The maximum number of elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;

@@ -1,4 +1,4 @@
-//! Tests of connections against a simulated server.
+//! Tests of connections against a simulated Redis.
 
 use std::io;
 use std::pin::Pin;
@@ -247,7 +247,7 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
     }
 }
 
-/// A server that has too many clients sends an error and closes the connection. The caller must get this error.
+/// A Redis server that has too many clients sends an error and closes the connection. The caller must get this error.
 #[tokio::test]
 async fn a_server_that_has_hung_up_is_heard_all_the_same() {
     let (ours, mut theirs) = duplex(1 << 16);

@@ -8,8 +8,6 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::{after, wait_until};
 
-/// The runtime's clock is paused. The clock moves when the test calls `advance`. If all tasks wait, the clock also
-/// jumps to the time of the next timer.
 #[tokio::test(start_paused = true)]
 async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tick() {
     for step in 0..40 {

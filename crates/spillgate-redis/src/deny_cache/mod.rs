@@ -1,22 +1,22 @@
-//! The deny cache keeps states that refused a take, so that the next take is refused without a call to the server.
+//! The deny cache keeps states that refused a take, so that the next take is refused without a call to Redis.
 //!
 //! Without this cache, one client that sends far too many requests could use as much of Redis as all other clients
 //! together.
 //!
 //! A free refusal stays true until its retry time: only a refund, a reset or a loss of data can free units earlier. So
-//! the cache keeps the states that the server showed when it refused a request. From these states, the kernel decides
-//! the next request, at the current time of the server's clock. The cache also keeps the states that did not refuse,
-//! because a refusal reports their remaining units too.
+//! the cache keeps the states that Redis showed in its reply to a refused request. From these states, the kernel
+//! decides the next request, at the current time of Redis. The cache also keeps the states of the request
+//! that did not refuse, because a refusal reports their remaining units too.
 //!
-//! The cache removes an entry when a request of this store could have changed its state. Changes by other clients are
-//! not seen until the entry is too old. Until then, `retry_after` can be too short if other clients have taken more
-//! units. If other clients have refunded units, the cache still refuses takes of these units.
+//! The cache removes an entry when a request of this store could have changed its state. The cache does not see changes
+//! by other clients until the entry is too old. Until then, `retry_after` can be too short if other clients have taken
+//! more units. If other clients have refunded units, the cache still refuses takes of these units.
 //!
 //! The entries are divided into sets of at most four entries. The key of a state selects the set of its entry.
 //!
 //! | event | effect on the entry of the state |
 //! |---|---|
-//! | the server shows the state in a refusal that is free | a new entry is stored, or the old entry is replaced |
+//! | Redis shows the state in a free refusal | a new entry is stored, or the old entry is replaced |
 //! | any other request on the state is sent | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | a new entry comes, and its set is full | it replaces the old entry whose refusal ends first, or is dropped |
@@ -52,7 +52,7 @@ pub(crate) struct DenyCache {
     /// An entry of this age or more is no longer used. The age of an entry counts from the time when its request was
     /// sent.
     max_age_ns: u64,
-    /// Whether a single server decides all requests, so that the times of all states come from one clock.
+    /// Whether a single Redis server decides all requests, so that the times of all states come from one clock.
     has_one_clock: bool,
     /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
@@ -69,14 +69,14 @@ pub(crate) struct DenyCache {
     refusals: AtomicU64,
 }
 
-/// The entries of the states whose hashes select this set: at most one entry for each state. Allocated when it is first
-/// needed.
+/// The entries of the states whose hashes select this set: at most one entry for each state. The list is allocated when
+/// it is first needed.
 type Set = Mutex<Vec<Entry>>;
 
-/// The generation of a set. It grows with each removal. Before a request is sent, its guard stores the generation. If
-/// the generation has changed when the reply comes, the states in the reply are not kept: another request may have
-/// changed them after the server showed them. A generation repeats only after 2^31 removals in one set, far more than
-/// come during one request.
+/// A number that grows with each removal in its set. Before a request is sent, its guard stores the generations of the
+/// request's sets. If the generation of a set has changed when the reply comes, the states of this set in the reply are
+/// not kept: another request may have changed them after Redis read them. A generation repeats only after 2^31 removals
+/// in one set, far more than come during one request.
 ///
 /// The bit [`HAS_ENTRIES`] is part of the generation. So if one thread removes while another thread inserts, either the
 /// removal sees the bit and takes the lock, or the insertion sees the new generation and inserts nothing.
@@ -87,15 +87,15 @@ const HAS_ENTRIES: u32 = 1;
 /// How much a generation grows with each removal.
 const GENERATION_STEP: u32 = 2;
 
-/// A state as the server showed it.
+/// A state as Redis showed it.
 struct Entry {
     state_key: u128,
     /// The state after the refused request.
     state: State,
-    /// `Some` if the server showed only a part of the state, as it does for permits and for a log. The cache can then
-    /// decide only a take with the same `max_used`. Such a take fits if at most `max_used` units are used.
+    /// `Some` if Redis showed only a part of the state, as it does for permits and for a log. From this part, the cache
+    /// can decide only a take with the same `max_used`. Such a take fits if at most `max_used` units are used.
     max_used: Option<u64>,
-    /// The time on the server's clock when the server showed the state.
+    /// The time on the clock of Redis when Redis showed the state.
     now: Time,
     /// When the request was sent, in nanoseconds on the cache's clock.
     sent_ns: u64,
@@ -105,8 +105,8 @@ struct Entry {
     refuses_until_ns: u64,
 }
 
-/// Guards the entries while a request is sent to the server. When the guard is dropped, it removes the entries of all
-/// states in the request, because the request may have changed them even if it failed. The states that the reply has
+/// Guards the entries while a request is sent to Redis. When the guard is dropped, it removes the entries of all states
+/// in the request, because the request may have changed these states even if it failed. The states that the reply has
 /// just shown stay in the cache.
 pub(crate) struct RequestGuard<'c, 'h, 'q> {
     cache: &'c DenyCache,
@@ -119,11 +119,11 @@ pub(crate) struct RequestGuard<'c, 'h, 'q> {
     learnt: Vec<u128>,
 }
 
-/// A state from the cache, with the current time of the server's clock as far as it is known.
+/// A state from the cache, with the current time of Redis as far as it is known.
 struct KnownState {
     state_key: u128,
     state: State,
-    /// The server's time now is at least `now`, and at most `latest`.
+    /// The clock of Redis now shows at least `now`, and at most `latest`.
     now: Time,
     latest: Time,
 }
@@ -160,8 +160,8 @@ impl DenyCache {
         !self.sets.is_empty()
     }
 
-    /// Returns the refusal of `hits` if the server is known to refuse them too. `None` means that the server must be
-    /// asked.
+    /// Returns the refusal of `hits` if Redis is known to refuse them. `None` means that the request must be sent to
+    /// Redis.
     ///
     /// The kernel decides the hits on each known state as a part of a request that is refused. Hits on unknown states
     /// do not refuse. They are reported as [`Reason::NotAsked`], because nothing is known about their limits.
@@ -174,8 +174,8 @@ impl DenyCache {
         let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
-        // A take that does not fit on an empty state is refused in every state. If its state is unknown, the cache
-        // would report it as not asked instead, so the server has to decide.
+        // Takes that do not fit together even on an empty state are refused in every state. If this state is unknown,
+        // the cache would report the takes as not asked. So Redis has to decide the request.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
@@ -208,8 +208,8 @@ impl DenyCache {
             return None;
         }
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
-        // `latest` assumes that the server read the state as soon as the request was sent, and that the server's clock
-        // runs faster than the local clock by a thousandth.
+        // `latest` assumes that Redis read the state as soon as the request was sent, and that the clock of Redis runs
+        // faster than the local clock by a thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
         let now = after(at_ns.saturating_sub(entry.replied_ns));
         Some(KnownState { state_key, state: entry.state.clone(), now, latest })
@@ -224,8 +224,8 @@ impl DenyCache {
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Removes the entry of the state, and all entries of its set that are too old, because an entry that no request
-    /// needs could stay in the set forever. If the set has no entries, this method takes no lock.
+    /// Removes the entry of the state, and all entries of its set that are too old: without that, an entry that no
+    /// request needs could stay in the set forever. If the set has no entries, this method takes no lock.
     fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set_of(state_key) else { return };
         let generation = &self.generations[set];
@@ -246,8 +246,8 @@ impl DenyCache {
         let Some(set) = self.set_of(entry.state_key) else { return false };
         let mut entries = self.entries_of(set);
         // `fetch_or` sets the bit and reads the generation in one atomic step. A later removal sees the bit and waits
-        // for the lock. An earlier removal has changed the generation, so nothing is inserted. The bit can then be set
-        // for a set without entries, until the next removal clears it.
+        // for the lock. An earlier removal has changed the generation, so nothing is inserted. In that case the bit can
+        // be set although the set has no entries. The next removal clears the bit.
         if self.generations[set].fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
@@ -309,7 +309,7 @@ impl KnownState {
 }
 
 impl RequestGuard<'_, '_, '_> {
-    /// Keeps the states that the server showed when it refused the request.
+    /// Keeps the states that Redis showed when it refused the request.
     pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<ObservedStates>) {
         for ObservedStates { now, replied_at, states } in seen {
             for (state_key, state) in states {
@@ -328,7 +328,7 @@ impl RequestGuard<'_, '_, '_> {
         self.generations.get(first).copied()
     }
 
-    /// Returns the entry for a state that the server showed. `None` if the state is of no use later, or is too large.
+    /// Returns the entry for a state that Redis showed. `None` if the state is of no use later, or is too large.
     fn entry(
         &self,
         state_key: u128,
@@ -344,7 +344,7 @@ impl RequestGuard<'_, '_, '_> {
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {
-            // The server shows all permits as one lease, which ends when the last permit ends. A permit may become free
+            // Redis shows all permits as one lease, which ends when the last permit ends. A permit may become free
             // earlier, so a refusal is not kept.
             Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
             Algorithm::Concurrency => Some(max_used_alone(hit, self.hits)?),

@@ -1,11 +1,11 @@
-//! Finds the commands that the Redis user of a store may not use on a server.
+//! Finds the commands that the Redis user of a store may not use on a Redis server.
 //!
 //! Without this check, a missing right would show only when a request needs it. The doctor finds all missing rights at
 //! once, and changes no state of a limit.
 //!
 //! | setting `scripts` | the user may run scripts | how each command is tried |
 //! |---|---|---|
-//! | on | yes | in a script that may not write; the server checks the right first |
+//! | on | yes | in a script that may not write; Redis checks the right first |
 //! | on | no | by itself, with wrong arguments or on a key that does not exist |
 //! | off | yes or no | in a transaction that is aborted |
 
@@ -22,15 +22,14 @@ use crate::settings::Settings;
 /// move, and CLUSTER SLOTS is for the slot map.
 pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
 
-/// A script that calls one command without its effect. The server first checks the user's right to the command. Only
-/// then does it reject a command that writes, because this script may not write.
+/// A script that calls one command without its effect. Redis first checks the user's right to the command. Only then
+/// does it reject a command that writes, because this script may not write.
 const TRY: &str = "#!lua flags=no-writes
 local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
 return redis.pcall(ARGV[1], unpack(key))";
 
-/// Returns the arguments after the key that make the command complete. Their effect does not matter. `None` for an
-/// unknown command.
+/// Returns the arguments that the command needs after its key. `None` for an unknown command.
 fn arguments(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
         "DEL" | "EXEC" | "GET" | "HGETALL" | "HLEN" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
@@ -130,16 +129,16 @@ pub(super) async fn forbidden_of_lists(server: &mut Probe, samples: &Samples) ->
 }
 
 /// Ends a transaction without executing it. GET without a key is an error that aborts the transaction. EXEC then ends
-/// it, even if EXEC is forbidden.
+/// the transaction, even if EXEC is forbidden.
 async fn end_transaction(server: &mut Probe) {
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;
     }
 }
 
-/// Returns whether the server refuses the command because the user has no right to it. If the server reports another
-/// error, the user has the right. If EXEC is forbidden, the server reports an aborted transaction, and only the text of
-/// the error shows the missing right.
+/// Returns whether Redis refuses the command because the user has no right to it. If Redis reports another error, the
+/// user has the right. If EXEC is forbidden, Redis reports an aborted transaction, and only the text of the error shows
+/// the missing right.
 ///
 /// # Errors
 /// The connection ended, or the reply did not come in time.
@@ -156,7 +155,7 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
-    // The server reports a missing right if the user may not call EVALSHA, and also if the user may not call TIME, the
+    // Redis reports a missing right if the user may not call EVALSHA, and also if the user may not call TIME, the
     // command in the script. The text of the error mentions a script only in the case of TIME.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
@@ -200,7 +199,7 @@ async fn by_itself(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static
             forbidden.push(command);
         }
     }
-    // A push fails if the key has a string, so a string is stored first. If that is forbidden, a push creates a list,
+    // A push fails if the key has a string, so a string is stored first. If SET is forbidden, a push creates a list,
     // and DEL must remove the list. If DEL is forbidden too, no push is tried.
     let text = server.query(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
     for command in SCRIPT_COMMANDS.into_iter().filter(|command| is_push(command)) {

@@ -1,10 +1,10 @@
-//! Examines a store: collects the facts that decide whether the store can keep limits, from each of its servers.
+//! Examines the Redis servers of a store, and collects the facts that decide whether the store can keep limits.
 //!
-//! The findings are data: the doctor (this module) does not say whether a finding is good or bad. The doctor runs
-//! scripts on keys that no request uses, and removes these keys at the end. Nothing else is changed.
+//! The findings are data: the doctor (this module) does not say whether a finding is good or bad. It runs scripts on
+//! keys that no request uses, and removes these keys at the end. It changes nothing else.
 //!
-//! A server is examined in this order. The first error ends the examination of that server, and the error is part of
-//! the server's report:
+//! Each Redis server is examined in this order. The first error ends the examination of that server, and is part of its
+//! report:
 //!
 //! | step | command | finding |
 //! |---|---|---|
@@ -44,7 +44,7 @@ pub use probe::CALLS;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The server, or each primary of a cluster.
+    /// The single Redis server, or each primary of a cluster.
     pub servers: Vec<ServerReport>,
     /// The cluster, if the store is one.
     pub cluster: Option<ClusterReport>,
@@ -62,8 +62,8 @@ pub struct SentinelReport {
     pub primary: Result<String, Error>,
 }
 
-/// The findings about one server. A field is `None` if the user may not use the command that reads it. [`examine`] has
-/// an example.
+/// The findings about one Redis server. A field is `None` if the user may not use the command that reads it.
+/// [`examine`] has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerReport {
@@ -76,11 +76,12 @@ pub struct ServerReport {
     /// The commands that the user may not use on `sg:*`.
     ///
     /// If scripts are on, the doctor tries [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run
-    /// scripts. Otherwise it tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster it also tries
-    /// [`CLUSTER_COMMANDS`].
+    /// scripts. If scripts are off, the doctor tries [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a
+    /// cluster it also tries [`CLUSTER_COMMANDS`].
     ///
     /// A push (LPUSH or RPUSH) creates a list. This list would stay if the user may run no scripts and may neither
-    /// write a string nor remove a key. The doctor then does not try the push, and reports it as forbidden.
+    /// write a string nor remove a key. In this case, the doctor does not try a push, and reports LPUSH and RPUSH as
+    /// forbidden.
     pub forbidden: Vec<&'static str>,
     /// The commands of [`LIST_COMMANDS`](crate::LIST_COMMANDS) that the user may not use on `sg:*`.
     pub forbidden_of_lists: Vec<&'static str>,
@@ -112,7 +113,7 @@ pub struct Info {
     pub maxmemory_bytes: u64,
     /// The server's memory in use, in bytes.
     pub used_memory_bytes: u64,
-    /// What the server does when its memory is full.
+    /// What Redis does when its memory is full, such as `noeviction`.
     pub maxmemory_policy: String,
     /// Whether the server is a node of a cluster.
     pub in_cluster: bool,

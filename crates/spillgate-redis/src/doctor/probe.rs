@@ -1,6 +1,6 @@
-//! Measures one server: its clock, its scripts and its latency.
+//! Measures one Redis server: its clock, its scripts and its latency.
 //!
-//! A server that hangs must not stop the doctor, so each reply has a timeout.
+//! A Redis server that hangs must not stop the doctor, so each reply has a timeout.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const CALLS: usize = 200;
 
 /// The number of times that the server's clock is read. The reading with the shortest round trip is used.
 const READINGS: usize = 8;
-/// The maximum number of keys that are tried to find a key in a slot of the server.
+/// The doctor tries at most this many keys to find a key in a slot of the Redis server.
 const KEYS_MAX: u128 = 1 << 18;
 /// The low bits of the doctor's keys. They do not affect the slot, so all keys can share them.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;

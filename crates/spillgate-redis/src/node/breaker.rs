@@ -1,16 +1,16 @@
-//! The circuit breaker of a server: decides whether a request is sent, and when a server that is down is tried again.
+//! The circuit breaker of a node: decides whether a request is sent, and when a node that is down is tried again.
 //!
-//! Without a breaker, each request to a server that is down would wait for its whole timeout, and a server that comes
-//! back would get all requests at once.
+//! Without a breaker, each request to a node that is down would wait for its whole timeout, and a node that comes back
+//! would get all requests at once.
 //!
 //! | state | `probe_at_ns` | requests | next state |
 //! |---|---|---|---|
-//! | closed | 0 | all pass | open after `max_failures` in a row, or at once if the server says that it is down, or cannot be reached |
+//! | closed | 0 | all pass | open after `max_failures` in a row, or at once if the node says that it is down, or cannot be reached |
 //! | open | even: the time of the next probe | none passes before that time | half open when a request comes after that time |
 //! | half open | odd: the time of the next probe, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
 //!
-//! A probe may end without a result, for example because its caller had little time. The breaker is then open again, and
-//! the next request is the probe.
+//! A probe may end without a result, for example because its caller had little time. The breaker is then open again,
+//! and the next request is the probe.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,14 +24,14 @@ const PROBING: u64 = 1;
 /// The earliest time of a probe. It is even, and not zero, because zero means "closed".
 const EARLIEST_NS: u64 = 2;
 
-/// A circuit breaker. While it is closed, a request that passes costs one atomic load. While it is open, one request
-/// passes as a probe after each wait of at most `probe_every`, even if the last probe never got a result.
+/// A circuit breaker. While the breaker is closed, a request that passes costs one atomic load. While it is open, one
+/// request passes as a probe after each wait of at most `probe_every`, even if the last probe never got a result.
 ///
 /// Times are nanoseconds of the caller's clock, and never zero.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Zero while the breaker is closed. Otherwise the time of the next probe, which is an even number. While the breaker
-    /// is half open, the bit `PROBING` is added.
+    /// Zero while the breaker is closed. While it is open, the time of the next probe, which is an even number. While
+    /// the breaker is half open, the bit `PROBING` is added.
     probe_at_ns: AtomicU64,
     failures_in_a_row: AtomicU32,
     max_failures: u32,
@@ -81,8 +81,8 @@ impl Breaker {
         (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
-    /// Reports that a request ended, and that its result says nothing about the server. If the breaker is half open,
-    /// the next request becomes the probe.
+    /// Reports that a request ended, and that its result says nothing about the node. If the breaker is half open, the
+    /// next request becomes the probe.
     pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {
@@ -90,7 +90,7 @@ impl Breaker {
         }
     }
 
-    /// Reports that the server is down or cannot be reached. Returns whether this opens the breaker.
+    /// Reports that the node is down or cannot be reached. Returns whether this opens the breaker.
     pub(crate) fn open(&self, now_ns: u64) -> bool {
         let next = self.next_probe_ns(now_ns);
         let was_closed = self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -110,7 +110,7 @@ impl Breaker {
     }
 
     /// Returns the time of the next probe. The wait is random, between half of `probe_every` and `probe_every`, so that
-    /// the processes that share the server do not probe all at once.
+    /// the processes that share the node do not probe all at once.
     fn next_probe_ns(&self, now_ns: u64) -> u64 {
         let wait_ns = u64::try_from(self.jitter.of(self.probe_every).as_nanos()).unwrap_or(u64::MAX);
         (now_ns.saturating_add(wait_ns) & !PROBING).max(EARLIEST_NS)

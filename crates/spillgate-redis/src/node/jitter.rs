@@ -1,4 +1,5 @@
-//! Computes random waits. Without them, all processes that share a failed server would try it again at the same times.
+//! Computes random waits. Without them, all processes that share a failed Redis server would try to reach it at the
+//! same times.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! One node: sends commands to a single server, within deadlines and behind a circuit breaker.
+//! One node: sends commands to a single Redis server, within deadlines and behind a circuit breaker.
 //!
 //! A cluster has many nodes. Every other store has one node.
 //!
@@ -16,7 +16,7 @@
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
 //!
-//! A probe that had too little time, or that fails as `Overloaded`, says nothing about the server. The breaker is then
+//! A probe that had too little time, or that fails as `Overloaded`, says nothing about the node. The breaker is then
 //! open again, and the next request is the probe.
 
 pub(crate) mod breaker;
@@ -42,9 +42,10 @@ use crate::node::send::{NodeReply, reply};
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
-/// Decides requests whose states are all on one server.
+/// Decides requests whose states are all on one node.
 pub(crate) struct Node {
-    /// The tasks of the connections own the pool too, so it would outlive the node if `drop` did not end it.
+    /// The tasks of the connections own the pool too. So the pool would outlive the node if `drop` did not end the
+    /// pool.
     pool: Arc<Pool>,
 }
 
@@ -56,9 +57,9 @@ impl Node {
 
     /// Sends the command and returns its reply, or an error if no reply comes before the deadline.
     ///
-    /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots. In
-    /// both cases the server has replied that it did nothing. `asking` is true if another node has redirected the command
-    /// with ASK.
+    /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots.
+    /// In both cases the node has replied that it did nothing. `asking` is true if another node has redirected the
+    /// command with ASK.
     pub(crate) async fn send(
         &self,
         call: &Command<'_, '_, '_>,
@@ -123,8 +124,8 @@ impl Node {
         self.pool.breaker.circuit()
     }
 
-    /// Returns the last known address of the server, or the name of a primary that was never found. Also returns
-    /// whether there is a connection.
+    /// Returns the last known address of the node, or the name of a primary that was never found. Also returns whether
+    /// there is a connection.
     pub(crate) fn node(&self) -> NodeStatus {
         let address = match &self.pool.endpoint.location {
             Location::Address(address) => address_text(address),

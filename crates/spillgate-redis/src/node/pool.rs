@@ -1,4 +1,4 @@
-//! The connections to one server. Each connection is made again whenever it ends.
+//! The connections to one node. Each connection is made again whenever it ends.
 //!
 //! A request has no time to connect, so the pool keeps connections that are ready.
 //!
@@ -8,10 +8,10 @@
 //! |---|---|---|---|
 //! | unused | no | no | a thread needs the entry, and starts its task |
 //! | connecting | yes | no | the attempt succeeds, fails, or reaches `connect_timeout` |
-//! | live | yes | yes | the connection ends, is silent or abandoned, or the server is found at another address |
+//! | live | yes | yes | the connection ends, is silent or abandoned, or the node is found at another address |
 //! | pausing | yes | no | the pause ends: 10 ms at first, twice as long each time, `probe_every` at most |
 //!
-//! Each pause is shortened at random by up to a half, so that the processes that share a server do not reconnect all at
+//! Each pause is shortened at random by up to a half, so that the processes that share a node do not reconnect all at
 //! once. If a connection has lasted for `probe_every` or longer, it is made again without a pause.
 
 use std::cell::Cell;
@@ -47,13 +47,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct LiveConnection {
     /// Sends commands. Many requests use this connection at the same time.
     pub(crate) connection: Connection,
-    /// The server's address. An error that redirects to an empty host means this host.
+    /// The node's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
     /// Whether one call can contain several keys.
     has_all_slots: AtomicBool,
-    /// Asks for a test, because a request on this connection had no reply.
+    /// Notified when a request on this connection had no reply. The connection is then tested.
     suspected: Notify,
-    /// Ends the connection, because the server became a replica. The next attempt may find the new primary.
+    /// Notified when the node has become a replica. The connection then ends, and the next attempt may find the new
+    /// primary.
     abandoned: Notify,
 }
 
@@ -70,8 +71,8 @@ impl LiveConnection {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// Reports that the server has replied CROSSSLOT. So it is a node of a cluster, or a proxy that sends commands to
-    /// several nodes. Until this connection is made again, each take is sent in a call of its own.
+    /// Reports that Redis has replied CROSSSLOT. So the server is a node of a cluster, or a proxy that sends commands
+    /// to several nodes. Until this connection is made again, each take is sent in a call of its own.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
@@ -82,7 +83,7 @@ impl LiveConnection {
         self.abandoned.notify_one();
     }
 
-    /// Waits until the server no longer replies. Idle connections are tested too, so that a dead connection is found
+    /// Waits until the node no longer replies. Idle connections are tested too, so that a dead connection is found
     /// before a request uses it.
     ///
     /// The reply to a PING may take at most `time`. Replies come in order, so this reply shows that all earlier replies
@@ -106,8 +107,8 @@ impl LiveConnection {
 struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Counts the requests of the threads whose first connection is this one. After an odd number, the next of these
-    /// requests uses the second connection of its thread.
+    /// Counts the requests of the threads whose first connection is this one. Every second one of these requests uses
+    /// the second connection of its thread.
     turns: AtomicUsize,
     /// Whether a task makes the connection, and makes it again whenever it ends.
     has_task: AtomicBool,
@@ -115,13 +116,13 @@ struct PoolEntry {
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-/// The connections to one server. Each thread alternates between two of them, and uses another one if these are not
+/// The connections to one node. Each thread alternates between two of them, and uses another one if these are not
 /// ready.
 pub(crate) struct Pool {
-    /// The server, and how it is found.
+    /// The node, and how it is found.
     pub(crate) endpoint: Endpoint,
-    /// Opens after missing replies, or if the server says that it is down. Also opens after a failed attempt to
-    /// connect, unless there is another connection. Any other reply, or a new connection, closes it.
+    /// Opens after missing replies, or if the node says that it is down. Also opens after a failed attempt to connect,
+    /// unless there is another connection. Any other reply, or a new connection, closes it.
     pub(crate) breaker: Breaker,
     /// [`Settings::connections`] entries.
     entries: Box<[PoolEntry]>,
@@ -140,7 +141,7 @@ pub(crate) struct Pool {
     start: Instant,
     /// See [`Pool::last_error`].
     last_error: ArcSwapOption<Error>,
-    /// Where the server was found last. Connections to other addresses end.
+    /// Where the node was found last. Connections to other addresses end.
     found: watch::Sender<Option<ConnectionAddr>>,
 }
 
@@ -201,10 +202,10 @@ impl Pool {
     }
 
     /// Returns the position of the connection to use, which alternates between the two connections of this thread.
-    /// While the server decides the requests on one of them, the thread adds requests to the other.
+    /// While Redis decides the requests on one connection, the thread adds requests to the other connection.
     ///
-    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread 0.
-    /// If there is only one entry, all threads share it.
+    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread
+    /// 0. If there is only one entry, all threads share it.
     fn turn(&self) -> usize {
         let first = 2 * thread() % self.entries.len();
         (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
@@ -219,8 +220,8 @@ impl Pool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
 
-    /// Reports that no reply came. If the request waited for about the whole timeout, the breaker counts a failure.
-    /// Otherwise the missing reply says nothing about the server.
+    /// Reports that no reply came. If the request waited for about the whole timeout, the breaker counts a failure. If
+    /// the request waited for a shorter time, the missing reply says nothing about the node.
     ///
     /// `since` is when the request was sent, or when it began to wait for a connection.
     pub(crate) fn no_reply(&self, since: Instant) {
@@ -241,7 +242,7 @@ impl Pool {
         }
     }
 
-    /// Reports that the server itself says that it is down. The breaker opens at once, even after fewer failures than
+    /// Reports that the node itself says that it is down. The breaker opens at once, even after fewer failures than
     /// [`max_failures`](Settings::max_failures).
     pub(crate) fn is_down(&self, why: &Error) {
         self.last_error.store(Some(Arc::new(why.clone())));
@@ -259,7 +260,7 @@ impl Pool {
         }
     }
 
-    /// Reports that the server has replied. If the breaker was open, it closes, and the last error is removed.
+    /// Reports that the node has replied. If the breaker was open, it closes, and the last error is removed.
     pub(crate) fn replied(&self) {
         if self.breaker.succeeded() {
             self.last_error.store(None);
@@ -297,7 +298,7 @@ impl Pool {
     }
 
     /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if there was no
-    /// such error, or if the store has connected to the server or closed the circuit after it.
+    /// such error, or if the store has connected to the node or closed the circuit after it.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.last_error.load().as_deref().cloned()
     }
@@ -369,8 +370,8 @@ impl Keeper {
 
     /// Makes the connection available until it ends or is no longer usable.
     ///
-    /// The function returns in four cases: the driver ends, the connection is abandoned, a PING gets no reply, or another
-    /// entry has found the server at another address.
+    /// The function returns in four cases: the driver ends, the connection is abandoned, a PING gets no reply, or
+    /// another entry has found the node at another address.
     async fn serve(&self, OpenConnection { connection, driver, address }: OpenConnection) {
         let pool = &self.pool;
         let has_all_slots = AtomicBool::new(pool.endpoint.connector.has_all_slots);

@@ -43,8 +43,8 @@ fn address(text: &str, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     at(host, port.parse().ok()?, sender)
 }
 
-/// Returns the address of this host and port. An empty host means the host of `sender`. The host `?` means that the node
-/// does not know the host, so the result is `None`.
+/// Returns the address of this host and port. An empty host means the host of `sender`. The host `?` means that the
+/// node does not know the host, so the result is `None`.
 pub(crate) fn at(host: &str, port: u16, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, sender) {
         ("", ConnectionAddr::Tcp(host, _)) => host,

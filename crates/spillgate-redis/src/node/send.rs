@@ -1,9 +1,9 @@
 //! Sends one command to a node, and reads its reply.
 //!
-//! A script can be missing on the server, and a transaction can be executed only in part. This file handles both cases,
+//! A script can be missing on the node, and a transaction can be executed only in part. This file handles both cases,
 //! so the rest of the store gets a reply, a redirection or an error.
 //!
-//! If the server does not have the script, the store and the server exchange these messages:
+//! If the node does not have the script, the store and the node exchange these messages:
 //!
 //! ```text
 //! > EVALSHA 9a0c.. 1 sg:{kP2d7}:Zx..  "" <argument>
@@ -46,7 +46,7 @@ pub(crate) enum NodeReply {
 ///
 /// # Errors
 /// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have
-/// been executed. Otherwise the kind of the server's error, or [`Disconnected`](StoreErrorKind::Disconnected).
+/// been executed. In all other cases, the kind of the node's error, or [`Disconnected`](StoreErrorKind::Disconnected).
 pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
     let reply = match call {
         Command::Script(request) => send_script(live, request, asking).await,
@@ -68,8 +68,8 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 
 /// Sends the call of a script and returns the bytes of the reply. `None` if the reply is not a string.
 ///
-/// A take is sent together with other takes if one call can contain several keys. If the server replies CROSSSLOT, it has
-/// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If the server
+/// A take is sent together with other takes if one call can contain several keys. If Redis replies CROSSSLOT, it has
+/// executed nothing. This take and all later takes on this connection are then sent in calls of their own. If Redis
 /// does not have the script, it has executed nothing either, so the script is loaded, at most [`LOADS_MAX`] times.
 async fn send_script(
     live: &LiveConnection,
@@ -140,8 +140,8 @@ async fn send_plain(live: &LiveConnection, plain: &PlainCommands, asking: bool) 
 /// command. There are three cases:
 ///
 /// * The reply to EXEC contains an error: true, because the other commands were executed.
-/// * MULTI was refused: true if any other command was not refused, because the server executed it without a transaction.
-/// * EXEC was refused with EXECABORT: false. The server refused an earlier command, so it executed no command.
+/// * MULTI was refused: true if any other command was not refused, because the node executed it without a transaction.
+/// * EXEC was refused with EXECABORT: false. The node refused an earlier command, so it executed no command.
 fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     let errors = error.clone().into_server_errors();
     match errors.as_deref() {
@@ -158,8 +158,8 @@ fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     }
 }
 
-/// Returns a pipeline: SCRIPT LOAD if a script is given, ASKING if `asking` is true, and then the command. Only the reply
-/// to the command is used.
+/// Returns a pipeline: SCRIPT LOAD if a script is given, ASKING if `asking` is true, and then the command. Only the
+/// reply to the command is used.
 fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     let mut all = Pipeline::new();
     if let Some(script) = script {

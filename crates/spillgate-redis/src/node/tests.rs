@@ -1,4 +1,4 @@
-//! Tests of a node against a server that does not reply.
+//! Tests of a node whose Redis server does not reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::connect::endpoint::{Endpoint, Location};
 use crate::error::Error;
 use crate::settings::Settings;
 
-/// Starts a server that accepts connections and replies only to the first PING. Returns a node for this server. The node
-/// has one connection, which may wait for at most two replies.
+/// Starts a Redis server that accepts connections and replies only to the first PING. Returns a node for this server.
+/// The node has one connection, which may wait for at most two replies.
 async fn silent() -> Node {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("the test server has a port");
     let port = listener.local_addr().expect("the socket has an address").port();
@@ -39,7 +39,7 @@ async fn silent() -> Node {
     Node::new(Endpoint { connector: Arc::new(Connector { waiting_max: 2, ..connector }), location }, &settings)
 }
 
-/// A request that fails as `Overloaded` was not sent, so it says nothing about the server.
+/// A request that fails as `Overloaded` was not sent, so it says nothing about Redis.
 #[tokio::test]
 async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_server() {
     let server = silent().await;
@@ -49,7 +49,7 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
     let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
-    // A busy machine can take the millisecond before the request is sent.
+    // On a busy machine, the millisecond can be over before the request is sent.
     let mut late = Some(StoreErrorKind::NotSent);
     while late == Some(StoreErrorKind::NotSent) {
         late = kind(Instant::now() + Duration::from_millis(1)).await;

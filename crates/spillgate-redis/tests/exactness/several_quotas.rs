@@ -1,8 +1,9 @@
 //! Several tasks take units from one key. Each request uses one of two or three quotas, chosen at random. The tasks use
-//! a memory store, or one or two Redis stores (each is a `Node` here) on the same Redis.
+//! one memory store, or one or two Redis stores on the same Redis. `Node` is one of these stores.
 //!
 //! All tasks together never get more units than the bound of the largest quota, and this quota refuses no take before
-//! its units are used up. The bound is checked between any two admissions, by the times of the decisions.
+//! its units are used up. The bound is checked for the interval between any two admissions, by the times of the
+//! decisions.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked with the current time")]
 
 use std::num::NonZeroU64;
@@ -60,12 +61,14 @@ fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     all.into_iter().map(|builder| builder.build().expect("the quota is valid")).collect()
 }
 
-/// A charge: its time, its units, how many of them were admitted, and its quota.
+/// A charge. A charged refusal charges units, but admits none.
 #[derive(Clone, Copy)]
 struct Event {
+    /// The time of the decision, in nanoseconds.
     at: u64,
     charged: u64,
     admitted: u64,
+    /// The position of the quota in the list of quotas.
     quota: usize,
 }
 
@@ -114,8 +117,8 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     reported
 }
 
-/// Returns f(s), the bound of the quota for a span of s nanoseconds. l is the capacity, w is the window, and t is the
-/// time for one unit of a bucket, or for one segment of a counter.
+/// Returns the maximum number of units that the quota admits in `s` nanoseconds. `l` is the capacity, and `w` is the
+/// window. `t` is the time for one unit of a bucket, or for one segment of a counter.
 fn bound(quota: &Quota, s: u64) -> u64 {
     let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
     match quota.algorithm() {
@@ -129,8 +132,8 @@ fn bound(quota: &Quota, s: u64) -> u64 {
 }
 
 /// Divides the units that were admitted in each interval by the bound of the interval, and returns the largest
-/// quotient, in thousandths. The bound of an interval is that of the largest quota that charged in it. For buckets, it
-/// is computed from the largest capacity and the largest rate of the quotas that charged in it.
+/// quotient, in thousandths. The bound of an interval is that of the largest quota that charged in this interval. For
+/// buckets, the bound is computed from the largest capacity and the largest rate of the quotas that charged in it.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -150,7 +153,7 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Runs the tasks, half of them on each node if there are two. A task on the memory store reads the clock before the
+/// Runs the tasks, half of them on each store if there are two. A task on the memory store reads the clock before the
 /// store decides. So the store can decide up to `late_ns` after the time in the verdict.
 async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();

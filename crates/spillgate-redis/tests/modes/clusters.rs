@@ -15,7 +15,7 @@ fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     RedisStore::new(&settings).expect("the URL is valid")
 }
 
-/// Transactions follow redirections as scripts do, and each of them is executed once.
+/// Transactions follow redirections as scripts do, and each transaction is executed once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;

@@ -1,4 +1,4 @@
-//! Tests refusals that the deny cache repeats without a call to the server.
+//! Tests refusals that the deny cache repeats without a call to Redis.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn one() -> Op {
     Op::Take { cost: 1, max_wait_ns: u64::MAX }
 }
 
-/// Returns how often the server has run a script.
+/// Returns how often Redis has run a script.
 fn scripts_run(client: &mut Client) -> u64 {
     let reply = client.ask_one(redis::cmd("INFO").arg("commandstats").clone());
     let text = String::from_utf8_lossy(bytes(&reply)).into_owned();
@@ -63,7 +63,7 @@ async fn a_refused_key_asks_the_server_nothing() {
         }
         assert_eq!(store.denied_by_cache() - cached, 1000);
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
-        // If the caller sets the time of the decision, the cache is not used, and only the server decides.
+        // If the caller sets the time of the decision, the cache is not used, and only Redis decides.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict =
             store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
@@ -100,8 +100,8 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     }
 }
 
-/// A refusal from the cache reports the second limit of the request as long as the cache has the state of this limit.
-/// When this store has sent another take on this limit, refusals report the limit as not asked.
+/// A refusal from the cache also reports the second limit of the request, as long as the cache has the state of this
+/// limit. After another take by this store on the second limit, refusals report this limit as not asked.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();

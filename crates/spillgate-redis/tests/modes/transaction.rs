@@ -152,7 +152,7 @@ async fn a_window_by_the_first_hit_lasts_as_long_as_it_says() {
     }
     for begun in starts.windows(2) {
         let lasted = begun[1].as_nanos() - begun[0].as_nanos();
-        // The server can stand still between the take and the command that asks for its time.
+        // Redis can stand still between the take and the command that asks for its time.
         assert!(u128::from(lasted) + longest.as_nanos() >= window.as_nanos(), "a window lasted only {lasted} ns");
     }
     assert!(counts.iter().all(|count| *count <= 2), "{counts:?}");
@@ -165,7 +165,7 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // Even on a busy machine, the loop goes on until ten windows have passed on the server's clock, and the units of
+    // Even on a busy machine, the loop goes on until ten windows have passed on the clock of Redis, and the units of
     // five windows have been admitted.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
@@ -181,9 +181,10 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // For a span s, the bound is f(s + 2d), where f(s) is the bound with scripts. d is the longest time of a request
-    // plus 0.5 ms. The store computes the number of a window from a time that the server reported at most one second
-    // ago. In one second, the clocks of store and server drift apart by less than 1 ms = 2 * 0.5 ms.
+    // With scripts, the quota admits at most `f(s)` units in a time `s`. Without scripts, the bound is `f(s + 2d)`,
+    // where `d` is the longest time of a request plus 0.5 ms. The 0.5 ms are for the clocks: the store computes the
+    // number of a window from a time that Redis reported at most one second ago. In one second, the clocks of store and
+    // Redis drift apart by less than 1 ms = 2 * 0.5 ms.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(

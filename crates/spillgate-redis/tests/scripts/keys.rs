@@ -18,7 +18,7 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("the quota is valid")
 }
 
-/// Sends the request. If `now` is `None`, the server's clock sets the time of the decision.
+/// Sends the request. If `now` is `None`, the clock of Redis sets the time of the decision.
 fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
     ask_with(client, now, hits, LogForm::Packed)
 }

@@ -1,7 +1,7 @@
 //! During an upgrade, Redis contains states that older versions of spillgate wrote. The tests show that these states
 //! keep their meaning, and that an older version never misreads a state that this version writes.
 //!
-//! An older server, in the names of the tests, is a spillgate server of an older version.
+//! In the names of the tests, an older server is a spillgate server of an older version.
 
 use std::time::Duration;
 
@@ -148,8 +148,8 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
     }
 }
 
-/// An older server recognizes a value by its length: 18 bytes (a bucket), 16 (a window), 8 + 5n or 8 + 7n bytes (a
-/// counter with n counts). A penalty makes a value 9 bytes longer.
+/// A server of an older version recognizes a value by its length: 18 bytes (a bucket), 16 (a window), `8+5n` or `8+7n`
+/// bytes (a counter with `n` counts). A penalty makes a value 9 bytes longer.
 #[test]
 fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     let server = RedisServer::start();

@@ -7,7 +7,7 @@ use spillgate_testkit::Random;
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;
 
-/// Compares the products of each case, and returns one digit for it: 1 or 0.
+/// Returns one digit for each case: 1 if `a * b` is at most `d * e + c`, otherwise 0.
 const SCRIPT: &str = concat!(
     include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1
@@ -19,7 +19,7 @@ const SCRIPT: &str = concat!(
      return table.concat(found)"
 );
 
-/// Returns numbers a, b, c, d and e below 2^53. In most cases, a * b - c and d * e are equal or nearly equal.
+/// Returns numbers `[a, b, c, d, e]` below 2^53. In most cases, `a * b - c` and `d * e` are equal or nearly equal.
 fn case(random: &mut Random) -> [u64; 5] {
     let mut number = || {
         let bits = 1 + random.below(53);
@@ -35,7 +35,7 @@ fn case(random: &mut Random) -> [u64; 5] {
         1 => [a, b, c.saturating_sub(1), d, e],
         2 => [a, b, 0, d, e],
         3 => [a, b, random.below(c + 1), d, e],
-        // In most cases the products are nearly equal. c is any small number.
+        // In most cases the products are nearly equal. `c` is any small number.
         _ => [a, b, random.below(1000), (d + random.below(2)).min((1 << 53) - 1), e],
     }
 }

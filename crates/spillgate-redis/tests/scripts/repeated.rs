@@ -1,5 +1,5 @@
 //! Sends random requests through a store to a real Redis. Whenever the deny cache repeats a refusal, the states are
-//! read from Redis at once, and the kernel's decision on them is compared with this refusal.
+//! read from Redis at once. The kernel decides on these states, and its decision is compared with the refusal.
 //!
 //! `DENY_CACHE_REQUESTS` sets the number of requests.
 
@@ -29,8 +29,8 @@ fn requests() -> usize {
     number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// Returns the quotas. Those before `Quota::concurrency` in this list charge nothing for a refusal, and their refusals
-/// end at a known time.
+/// Returns the quotas. The quotas before `Quota::concurrency` in this list charge nothing for a refusal, and their
+/// refusals end at a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -60,8 +60,8 @@ struct Node<'q> {
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// The keys of the states that the server has shown in a refusal. A request removes its keys if it was allowed, or
-    /// if it can have changed the states although it was refused.
+    /// The keys of the states that Redis has shown in a refusal. A request removes its keys if it was allowed, or if it
+    /// can have changed the states although it was refused.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -72,12 +72,12 @@ struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
-    /// How many limits repeated refusals reported with their remaining units, without the first such limit of each
-    /// refusal.
+    /// The number of limits that repeated refusals reported with their remaining units. The first such limit of each
+    /// refusal is not counted.
     siblings: usize,
-    /// How many limits repeated refusals reported as not asked.
+    /// The number of limits that repeated refusals reported as not asked.
     not_asked: usize,
-    /// How many repeated refusals were not compared, because a state had expired or was about to expire.
+    /// The number of repeated refusals that were not compared, because a state had expired or was about to expire.
     late: usize,
 }
 
@@ -150,7 +150,7 @@ impl<'q> Node<'q> {
         self.receipts.drain(..old);
     }
 
-    /// Compares a repeated refusal with the kernel's decision.
+    /// Compares a repeated refusal with the kernel's decision on the current states of Redis.
     fn check(&mut self, client: &mut Client, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
         let mut commands = reads(hits, self.log);
         commands.push(redis::cmd("TIME"));
@@ -173,7 +173,7 @@ impl<'q> Node<'q> {
         assert!(!verdict.allowed && !kernels.allowed, "{context}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
-            // For a log and for permits, the server shows only as much of the state as one take needs.
+            // For a log and for permits, Redis shows only as much of the state as one take needs.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));

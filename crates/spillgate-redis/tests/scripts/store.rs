@@ -156,9 +156,10 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// A bucket's state contains T, the time in which one unit drains. A take first runs a short script, which writes
-/// nothing if the take's quota has another T. If this quota refuses the take, nothing has to be written, so one call is
-/// enough. If it allows the take, a second call runs the general script, which can decide every request.
+/// The state of a bucket contains `T`, the time in which one unit drains. A take first runs a short script, which
+/// writes nothing if the take's quota has another `T`. If this quota refuses the take, nothing has to be written, so
+/// one call is enough. If the quota allows the take, a second call runs the general script, which can decide every
+/// request.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();

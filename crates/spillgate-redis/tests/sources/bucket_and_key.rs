@@ -1,5 +1,5 @@
-//! Builds with spillgate what a known library does: it counts hits on a pair of a bucket and a key. Each call passes
-//! its own options: a window in milliseconds, and a limit.
+//! Rebuilds a known library with spillgate. The library counts hits on a pair of names, which it calls bucket and key.
+//! Each call passes its own options: a window in milliseconds, and a limit.
 
 use super::*;
 use spillgate::{Limiter, ManualClock, recipes};
@@ -26,8 +26,8 @@ const TRACE: [(u64, Result<u64, u64>); 10] = [
     (1100, Ok(0)),
 ];
 
-/// Sends the hits of the trace. After the last allowed hit, and after a refusal, no units are left. But only the
-/// refusal names a time to retry.
+/// Sends the hits of the trace. After the last allowed hit, and after a refusal, no units are left. But only a refusal
+/// names a time to retry.
 async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
@@ -89,8 +89,8 @@ async fn options_differ_between_calls(store: &impl Store) {
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
     // Both quotas count in the same state, which has five units. So the premium limit of 8 admits three more. At 1000
-    // ms, the first five units have left the window. The other three count under the usual limit of 5 too, so it has
-    // two units left.
+    // ms, the first five units have left the window. The other three count under the usual limit of 5 too, so this
+    // limit has two units left.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);

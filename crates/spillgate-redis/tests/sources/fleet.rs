@@ -110,7 +110,7 @@ async fn keys_of_users_who_are_gone_expire_by_themselves() {
     until_empty(&server).await;
 }
 
-/// Tests the two policies that the write-up names for a store that fails: allow all requests, or deny all. The server
+/// Tests the two policies that the write-up names for a store that fails: allow all requests, or deny all. Redis
 /// is killed in the middle of the test.
 #[tokio::test]
 async fn when_the_store_fails_the_policy_allows_or_denies() {

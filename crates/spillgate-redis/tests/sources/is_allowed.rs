@@ -1,5 +1,5 @@
-//! Builds with spillgate a function of many programs: "may this user do this action now?". Each call passes the user,
-//! the action, the period and the limit.
+//! Rebuilds with spillgate a function that many programs have: "may this user do this action now?". Each call passes
+//! the user, the action, the period and the limit.
 
 use super::*;
 use spillgate::{Denied, KeyHasher, Limiter, Reason, Wait, recipes};

@@ -173,7 +173,7 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
     until_empty(&server).await;
 }
 
-/// Each of two programs has 40 callers. Together they may make a call every 10 ms.
+/// Each of two programs has 40 callers. Together, the programs may make one call every 10 ms.
 #[tokio::test]
 async fn programs_with_pacers_share_one_queue() {
     const QUEUE: Quota = Quota::leaky_bucket(100, SECOND).constant();

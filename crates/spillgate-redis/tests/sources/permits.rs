@@ -1,5 +1,5 @@
-//! Permits that several programs share. A permit is renewed while it is held, and after a crash it is free when its
-//! lease ends.
+//! Tests permits that several programs share. A permit is renewed while a program holds it. After a crash, it becomes
+//! free when its lease ends.
 
 use std::sync::Arc;
 

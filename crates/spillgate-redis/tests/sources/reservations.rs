@@ -61,7 +61,8 @@ struct Made {
 }
 
 impl Made {
-    /// Returns the units that count. A commit above the estimate may exceed the bound, but only by the units above it.
+    /// Returns the units that count for the bound. A commit above the estimate may exceed the bound, but only by the
+    /// units above the estimate. So these units do not count.
     fn used(&self) -> u64 {
         self.settled.map_or(self.estimate, |(_, used)| used.min(self.estimate))
     }
@@ -110,7 +111,7 @@ struct Task<S: Store + 'static> {
     /// For each key, its reservations in the order of time.
     made: Vec<Vec<Made>>,
     open: Vec<Open<S>>,
-    /// Reservations that were settled or are gone.
+    /// Reservations that were settled, or whose life has ended.
     closed: Vec<Open<S>>,
     counts: Counts,
 }
@@ -157,7 +158,7 @@ impl<S: Store + 'static> Task<S> {
     }
 
     async fn reserve(&mut self) {
-        // A short window is as busy as a long one only with fewer keys.
+        // With fewer keys, a short window is as busy as a long one.
         let keys = if self.window < LIFE { KEYS / 5 } else { KEYS };
         let (key, estimate) = (self.random.below(keys), 1 + self.random.below(LIMIT / 2));
         let (decision, reservation) =
@@ -250,11 +251,11 @@ impl<S: Store + 'static> Task<S> {
     }
 }
 
-/// Checks that the reservations of no interval use more than f(s) units. In a token bucket, units that earlier
-/// reservations give back are added to this bound.
+/// Checks that in any time `s` the reservations use at most `f(s)` units, the bound of the quota. In a token bucket,
+/// units that earlier reservations give back are added to this bound.
 fn assert_within_bound(quota: &Quota, made: &[Made]) {
     let window_ns = u128::from(quota.window_ns());
-    // f(s), multiplied by W.
+    // The bound `f(s)`, multiplied by the window in nanoseconds, so that the numbers stay whole.
     let bound = |s_ns: u128| match quota.algorithm() {
         spillgate::Algorithm::TokenBucket | spillgate::Algorithm::SlidingWindowCounter { .. } => {
             u128::from(LIMIT) * (window_ns + s_ns)
@@ -270,8 +271,7 @@ fn assert_within_bound(quota: &Quota, made: &[Made]) {
         let mut sum = 0;
         for it in &made[first..] {
             let s_ns = u128::from(it.at_ns - begin.at_ns);
-            // If each interval of up to three windows keeps the bound, a longer one can exceed it only by what its
-            // parts exceed it.
+            // Longer intervals are not checked, but all their parts of up to three windows are.
             if s_ns > 3 * window_ns {
                 break;
             }
@@ -293,8 +293,8 @@ fn quotas() -> Vec<(&'static str, Quota)> {
     WINDOWS.into_iter().flat_map(of_window).collect()
 }
 
-/// Runs random reservations. `empty` empties the server, and `make` returns a store for one task. `size` returns the
-/// number of keys of all stores, and the memory of the server in bytes.
+/// Runs random reservations. `empty` empties Redis, and `make` returns a store for one task. `size` returns the number
+/// of keys of all stores, and the memory of Redis in bytes.
 async fn reserve_at_random<S: Store + 'static>(
     (name, drops_at_once): (&str, bool),
     (empty, make): (impl Fn(), impl Fn() -> S),
@@ -353,7 +353,7 @@ async fn random_reservations_keep_the_bound_on_redis() {
     reserve_at_random(("Redis", false), (empty, || redis(&server)), size).await;
 }
 
-/// Each step cancels a reservation whose units have come back by time, and reserves them again.
+/// Each step cancels a reservation whose units have already become free with time, and reserves these units again.
 async fn assert_nothing_comes_back_twice(store: impl Store + 'static) {
     let clock = ManualClock::at(Time::from_nanos(1_790_000_000_000_000_000));
     let limiter = Limiter::with_keys(AtTime(Arc::new(store)), clock.clone(), KeyHasher::with_secret([9; 16]));

@@ -3,7 +3,7 @@
 use redis::Value;
 use spillgate_redis::{Script, ScriptCall};
 
-/// A server on a free port. It is stopped at the end of the test.
+/// A Redis server on a free port. It is stopped at the end of the test.
 pub(crate) struct RedisServer(spillgate_testkit::RedisServer);
 
 impl RedisServer {

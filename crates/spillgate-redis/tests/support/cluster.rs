@@ -17,8 +17,8 @@ pub(crate) struct Cluster {
 
 const PRIMARIES: usize = 3;
 
-/// With these arguments, nodes soon notice that another node is down. But they do not take a node for dead that only
-/// stands still for a moment, on a busy machine. Replicas begin to follow their primary without a delay.
+/// With these arguments, nodes soon notice that another node is down. But a node that only stands still for a moment,
+/// on a busy machine, is not taken for dead. Replicas begin to follow their primary without a delay.
 const QUICK: [&str; 4] = ["--cluster-node-timeout", "5000", "--repl-diskless-sync-delay", "0"];
 
 impl Cluster {

@@ -15,7 +15,7 @@ use crate::support::common::{PATIENCE, a_day, take, until};
 pub(crate) struct Tally {
     pub(crate) sent: u64,
     pub(crate) admitted: u64,
-    /// The failures after which the server may have charged.
+    /// The failures after which Redis may have charged.
     pub(crate) may_have_been_applied: u64,
     pub(crate) failed: u64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Tally {
 pub(crate) enum States {
     /// No state is lost.
     Last,
-    /// The server loses its states when it ends.
+    /// Redis loses its states when it ends.
     MayBeLost,
 }
 

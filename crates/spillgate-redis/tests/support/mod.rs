@@ -1,4 +1,4 @@
-//! Servers, clusters, loads and waiting, for several modules of tests.
+//! Redis servers, clusters, loads and waiting, for several modules of tests.
 
 pub(crate) mod client;
 pub(crate) mod cluster;

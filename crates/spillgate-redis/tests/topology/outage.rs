@@ -1,4 +1,4 @@
-//! Tests requests with one hit on a live node and one on a node that is down. Such a request fails, and the store
+//! Tests requests with one hit on a live node and one hit on a node that is down. Such a request fails, and the store
 //! refunds the unit that the live node took. If this refund fails too, the unit is lost. The tests count the lost
 //! units.
 
@@ -77,7 +77,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         until("all refunds have ended", || store.in_flight() == 0).await;
         let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
-        // Usually all units are refunded. A unit is lost only if the live node replies too late as well.
+        // Usually all units are refunded. A unit is lost only if the live node also replies too late.
         assert!(
             lost <= counted.min(under_way),
             "{lost} units are lost, but the store counted {counted} lost refunds, and the maximum is {under_way}"

@@ -35,9 +35,9 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(6, second),
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
-        // This window differs from those above, so that the quota has its own state. On a shared state, a take with
-        // another T (the time in which one unit drains) would change the state's T, and a refund would not change it
-        // back.
+        // This window differs from those above, so that the quota has its own state. On a shared state, a take whose
+        // quota has another `T` (the time in which one unit drains) would change the state's `T`, and a refund would
+        // not change it back.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
     builders.map(|builder| builder.build().expect("the quota is valid")).into()
@@ -150,8 +150,8 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// If one slot refuses a request, the units that other slots took for it are refunded. Until then, another request can
-/// be refused because of these units.
+/// If one slot refuses a request, the units that other slots took for it are refunded. Until the refund, another
+/// request can be refused because of these units.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
@@ -287,7 +287,8 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     cluster.nodes[1].thaw();
 }
 
-/// The caller does not wait for the verdict. `refunds_lost` counts each slot that has taken a unit, or may have taken one.
+/// The caller does not wait for the verdict. `refunds_lost` counts each slot that has taken a unit, or may have taken
+/// one.
 #[tokio::test]
 async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]);
@@ -326,7 +327,7 @@ fn scripts_run(node: &Server) -> u64 {
     node.info("cmdstat_evalsha:calls=")
 }
 
-/// The server reads the refund only when the store has already given it up and counted it in `refunds_lost`. If the
+/// The node reads the refund only when the store has already given it up and counted it in `refunds_lost`. If the
 /// refund still took effect, a bucket would admit more than its bound.
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
@@ -366,8 +367,8 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     }
 }
 
-/// The node that took a unit does not reply to the refund. The caller still gets the verdict by its deadline. If the
-/// request was sent at the time s with the timeout t, the store gives up the refund at s + 2 * t.
+/// The node that took a unit does not reply to the refund. The caller still gets the verdict by its deadline. The store
+/// gives up the refund when twice the timeout has passed since the request was sent.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]);

@@ -112,8 +112,8 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     until("the store uses the report of all sentinels", || is_at(&store, &new)).await;
 }
 
-/// If no sentinel replies, the store connects again to its last primary. This server itself says whether it is still a
-/// primary.
+/// If no sentinel replies, the store connects again to its last primary. The server itself then says whether it is
+/// still a primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());

@@ -12,7 +12,7 @@ use crate::support::common::until;
 use crate::support::server::{Server, run};
 
 pub(crate) struct SentinelSetup {
-    /// The two servers. The first one is the primary at the start.
+    /// The two Redis servers. The first one is the primary at the start.
     pub(crate) servers: [Server; 2],
     pub(crate) sentinels: Vec<Sentinel>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Sentinel {
 }
 
 impl SentinelSetup {
-    /// Starts all servers and sentinels, and returns as soon as the sentinels know all servers.
+    /// Starts the Redis servers and the sentinels, and returns as soon as the sentinels know all Redis servers.
     pub(crate) async fn start() -> SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();

@@ -85,7 +85,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     assert_all_are_accounted_for(&store, load, failed).await;
 }
 
-/// A primary that was frozen still acts as a primary when it goes on. But by then the store uses the new one.
+/// A primary that was frozen still acts as a primary when it goes on. But by then the store uses the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_freezes_and_goes_on_too_late() {
     let sentinel_setup = SentinelSetup::start().await;

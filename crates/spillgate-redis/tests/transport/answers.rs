@@ -1,4 +1,4 @@
-//! Tests error replies of the server: their kind, their effect on the circuit breaker, and the recovery.
+//! Tests error replies of Redis: their kind, their effect on the circuit breaker, and the recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -198,8 +198,8 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     assert_eq!(store.in_flight(), 0);
 }
 
-/// The server refuses writes, because it has lost its replicas or cannot save to disk. Then the store closes its
-/// connections and opens the circuit. It uses the server again as soon as writes are accepted.
+/// Redis refuses writes, because it has lost its replicas or cannot save to disk. Then the store closes its connections
+/// and opens the circuit. The store uses Redis again as soon as writes are accepted.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_loses_its_connections() {
     let folder = TempDir::new().expect("the folder can be made");
@@ -267,7 +267,7 @@ async fn a_server_that_loads_its_data() {
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("the URL is valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("the server has loaded its data");
     server.kill();
-    // Loading takes ten milliseconds for each key. Between keys, the server answers its connections.
+    // Loading takes ten milliseconds for each key. Between keys, Redis answers its connections.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again_until(&slowly, "server initialized");
     until("the server replies LOADING", || {

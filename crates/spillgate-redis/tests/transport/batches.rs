@@ -121,8 +121,8 @@ async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
     }
 }
 
-/// The URL names a single server. But this server can be a proxy in front of a cluster, or a cluster node that owns all
-/// slots. Neither accepts a call with keys of several slots.
+/// The URL names a single Redis server. But this server can be a proxy in front of a cluster, or a cluster node that
+/// owns all slots. Neither accepts a call with keys of several slots.
 #[tokio::test]
 async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     let (server, _) = Server::start_node(&[]);

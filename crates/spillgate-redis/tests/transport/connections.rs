@@ -1,4 +1,4 @@
-//! Tests several connections to one server, of which some are missing or slow.
+//! Tests several connections to one Redis server. Some of the connections are missing or slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         let store =
             RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("the URL is valid");
         store.wait_connected().await.expect("the server is there");
-        // All commands of the test go over this connection, because the server will accept no new connections later.
+        // All commands of the test go over this connection, because Redis will accept no new connections later.
         let mut last = redis::Client::open(url)
             .and_then(|client| client.get_connection())
             .expect("the server accepts the connection");
@@ -49,8 +49,8 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     }
 }
 
-/// Each thread of the program sends its requests on two connections, in turn. While the server works on one connection,
-/// the thread can write requests to the other one.
+/// Each thread of the program sends its requests on two connections, in turn. While Redis works on one connection, the
+/// thread can write requests to the other one.
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
@@ -74,7 +74,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
     assert_eq!(calls(), 2);
 }
 
-/// If a caller's timeout is shorter than the round trip, its requests fail. Such a failure says nothing about the server.
+/// If a caller's timeout is shorter than the round trip, its requests fail. Such a failure says nothing about Redis.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_without_time_affect_no_other_caller() {
     let server = Server::start();
@@ -110,8 +110,8 @@ async fn callers_without_time_affect_no_other_caller() {
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the store has not made a new connection");
 }
 
-/// A request counts as a failure of the server if it had the whole timeout of the settings and still got no reply.
-/// After `max_failures` such requests, the circuit is open.
+/// A request counts as a failure of Redis if it had the whole timeout of the settings and still got no reply. After
+/// `max_failures` such requests, the circuit is open.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();
@@ -124,7 +124,7 @@ async fn requests_that_had_their_time_open_the_breaker() {
     let store = RedisStore::new(&settings).expect("the URL is valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("the server decides");
     server.freeze();
-    // If a busy machine does not send a request in time, this says nothing about the server.
+    // If a busy machine does not send a request in time, this says nothing about Redis.
     let late = || store.failures(StoreErrorKind::Timeout);
     while late() < 4 {
         assert_eq!(store.circuit(), Circuit::Closed, "after {} requests without a reply", late());

@@ -51,7 +51,7 @@ async fn a_server_is_killed_and_comes_back() {
     assert_all_are_accounted_for(&store, &tally);
 }
 
-/// The server keeps nothing on disk, so it can admit the limit once after each start.
+/// Redis keeps nothing on disk, so it can admit the limit once after each start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     const LIMIT: u64 = 400;
@@ -87,13 +87,13 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The server charges at most the takes that were admitted, and those that failed without a reply.
+/// Redis charges at most the takes that were admitted, and those that failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();
     let store = impatient(&server);
     let load = Load::start(&store, 64, WITHIN, States::Last);
-    // The server freezes for a short time. Its late replies come on the same connection, which the store keeps.
+    // Redis freezes for a short time. Its late replies come on the same connection, which the store keeps.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
         let late = store.failures(StoreErrorKind::Timeout);
@@ -103,7 +103,7 @@ async fn a_server_freezes() {
         server.thaw();
     }
     until_more_are_decided(&load).await;
-    // The server freezes for a long time. The store gives up the connection.
+    // Redis freezes for a long time. The store gives up the connection.
     server.freeze();
     let says = |words: &str| store.last_error().is_some_and(|error| error.detail().contains(words));
     until("the circuit is open because of missing replies", || says("no answer before the deadline")).await;

@@ -1,5 +1,5 @@
-//! Tests invalid replies, and transactions that were executed only in part. In both cases, the server may have charged
-//! the request.
+//! Tests invalid replies, and transactions that were executed only in part. In both cases, Redis may have charged the
+//! request.
 
 use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
 use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::common::{PATIENCE, a_day, take, with_long_timeouts};
 use crate::support::server::Server;
 
-/// Starts a server that replies `reply` to every script, and returns its URL.
+/// Starts a simulated Redis that replies `reply` to every script, and returns its URL.
 async fn answering(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let port = listener.local_addr().expect("the listener has an address").port();

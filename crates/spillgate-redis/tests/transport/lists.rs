@@ -1,5 +1,5 @@
-//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. If one server has
-//! confirmed a write, no other server takes it back.
+//! Tests lists. A list is read as a whole or not at all, within its time, and in bounded memory. If Redis has confirmed
+//! a write of one server, no other server undoes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::support::common::{PATIENCE, with_long_timeouts};
 use crate::support::server::Server;
 use crate::transport::proxy::delayed;
 
-/// Starts a server whose list has two entries. Its first `short` scans show only one of them, on whichever connection
-/// they come. Returns the URL of the server.
+/// Starts a simulated Redis whose list has two entries. Its first `short` scans show only one of them, on whichever
+/// connection they come. Returns the URL of this Redis.
 async fn forgetting(short: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let port = listener.local_addr().expect("the listener has an address").port();
@@ -111,8 +111,8 @@ async fn in_a_list_that_becomes_full_every_write_that_was_done_stays() {
     };
     for round in 0..500 {
         server.run(&["DEL", "sg:{lists}:blocks"]);
-        // The list has space for one more entry. Two servers write the same entry, and one of them writes a different
-        // one.
+        // The list has space for one more entry. Two stores write the same entry, and one of them also writes a
+        // different one.
         let (first, second, third) =
             tokio::join!(put(&store, b"a", b"1"), put(&other, b"a", b"2"), put(&store, b"b", b"3"));
         let entries = store.read_list("blocks", 10, PATIENCE).await.expect("Redis answers");

@@ -1,4 +1,4 @@
-//! Tests how a store starts and ends: without a server, with too many requests, and on one runtime after another.
+//! Tests how a store starts and ends: without a Redis, with too many requests, and on one runtime after another.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
-/// The first requests have no connection, and the others no time. So none of them is sent.
+/// The first requests have no connection, and the others have no time. So none of them is sent.
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
@@ -55,8 +55,8 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("the request has no time");
         assert_eq!((error.kind(), error.kind().may_have_been_applied()), (StoreErrorKind::NotSent, false), "{error}");
-        // This take uses the same connection as the failed requests. If one of them had been sent, the server would
-        // have executed it before this take, and fewer units would be left.
+        // This take uses the same connection as the failed requests. If one of them had been sent, Redis would have
+        // executed it before this take, and fewer units would be left.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the request has enough time");
         assert_eq!(decision.remaining, 1000 - taken);
     }

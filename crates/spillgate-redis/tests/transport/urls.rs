@@ -1,4 +1,4 @@
-//! Tests how a store reaches a server: Unix sockets, TLS, users and databases.
+//! Tests how a store reaches Redis: Unix sockets, TLS, users and databases.
 
 use std::fs;
 use std::time::Duration;
@@ -59,14 +59,15 @@ fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
     (params.signed_by(&key, authority).expect("the certificate can be signed").pem(), key.serialize_pem())
 }
 
-/// Starts a server that accepts only clients with a certificate of this authority. Returns the server, its port for
-/// TLS, and the folder of its certificates.
+/// Starts a Redis server that accepts only clients with a certificate of this authority. Returns the server, its port
+/// for TLS, and the folder of its certificates.
 fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let own = signed_by(authority, "127.0.0.1");
     start_with_certificate(&own, &authority.pem(), port, &[&["--tls-auth-clients", "yes"], more].concat())
 }
 
-/// Starts a server with this certificate. Returns the server, its port for TLS, and the folder of its certificates.
+/// Starts a Redis server with this certificate. Returns the server, its port for TLS, and the folder of its
+/// certificates.
 fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let folder = TempDir::new().expect("the folder can be made");
     let file = |name: &str, text: &str| {

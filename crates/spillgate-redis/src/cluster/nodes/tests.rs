@@ -21,7 +21,7 @@ fn member(address: &ConnectionAddr) -> Member {
     Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &Settings::new(""))) }
 }
 
-/// Returns a cluster of `count` nodes. Node i, counted from 0, owns slot i and listens on port i + 1.
+/// Returns a cluster of `count` nodes. Node `i`, counted from 0, owns slot `i` and listens on port `i + 1`.
 fn nodes(count: usize) -> Nodes {
     let range = |i: i64| {
         let primary = Value::Array(vec![Value::BulkString(b"a".to_vec()), Value::Int(1 + i)]);

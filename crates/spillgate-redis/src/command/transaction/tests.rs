@@ -25,7 +25,7 @@ fn take(quota: &Quota, cost: u64) -> [Hit<'_>; 1] {
     [Hit::new(7, quota, Op::take(cost), Binding::Enforce)]
 }
 
-/// The reply of a server whose time is `us` microseconds after `NOW_S`.
+/// Returns the reply of a Redis server whose time is `us` microseconds after `NOW_S`.
 fn reply(numbers: &[i64], us: u64) -> Vec<u8> {
     let time = [NOW_S.cast_signed(), us.cast_signed()];
     numbers.iter().chain(&time).flat_map(|number| number.to_be_bytes()).collect()
@@ -83,7 +83,7 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() 
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
     let name = RedisKey::of_counter(&hits[0], NOW_S);
-    // The counter lives for one window more. So a store whose estimate of the server's time is behind still finds it.
+    // The counter lives for one more window. So a store finds it even if its estimate of the time of Redis is behind.
     assert_eq!(commands(&transaction), format!("MULTI INCRBY {name} 1 PEXPIRE {name} 2000 NX PTTL {name} TIME EXEC "));
     assert_ne!(name, RedisKey::of_counter(&hits[0], NOW_S + 1));
     assert_ne!(name, RedisKey::of(&hits[0]));
@@ -123,7 +123,7 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
         let refused = decide(&mut transaction, &reply(&[8, 0, left], 500));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "PTTL returns {left}");
     }
-    // The counter is far over its limit, or at the limit.
+    // First the counter is far over its limit, then exactly at the limit.
     let most = decide(&mut transaction, &reply(&[i64::MAX, 0, 9], 0));
     assert_eq!((most.allowed, most.remaining), (false, 0));
     let full = decide(&mut transaction, &reply(&[5, 0, 9], 0));
@@ -146,7 +146,7 @@ fn a_window_that_the_server_has_left_or_not_entered_keeps_its_limit() {
             "the server is {us} us after the start of the window"
         );
     }
-    // The window that the server is in now keeps its limit too.
+    // The current window of Redis keeps its limit too.
     report(&encoder, 5 * SECOND_NS);
     let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("plain commands serve the hits");
     assert_eq!(decide(&mut transaction, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));

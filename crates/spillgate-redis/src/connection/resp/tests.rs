@@ -88,7 +88,7 @@ fn a_scan_goes_on_where_it_has_stopped() {
     }
 }
 
-/// Compares the decoder with the client library's parser. Both read replies that were cut, and in which some bytes were
+/// Compares the decoder with the client library's parser, on replies that were cut and in which some bytes were
 /// replaced.
 #[test]
 fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {

@@ -18,8 +18,8 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
         let refusal = fixture.exhaust(7, &quota);
         let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // The server's clock can run faster than the local clock by a thousandth. So the cache refuses only while
-        // passed * 1001/1000 < wait, where `passed` is the time on the local clock.
+        // The clock of Redis can run faster than the local clock by a thousandth. So the cache refuses only while
+        // `passed * 1001 / 1000 < wait`, where `passed` is the time on the local clock.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
@@ -102,7 +102,7 @@ fn a_log_that_was_shown_in_part_decides_the_takes_that_it_was_shown_for() {
         "the server did not show the unit whose expiry lets this take fit"
     );
     assert!(fixture.known(&[take(7, &log, 1), take(7, &log, 2)]).is_none());
-    // If one request has both takes, the server shows the whole log.
+    // If one request has both takes, Redis shows the whole log.
     assert!(!fixture.request(&[take(7, &log, 1), take(7, &log, 2)]).0.allowed);
     assert!((1..4).all(|cost| fixture.known(&[take(7, &log, cost)]).is_some()));
 }

@@ -1,5 +1,4 @@
-//! A deny cache in front of a model of the server, with virtual clocks. The model decides with the kernel, the
-//! decision code of `spillgate_core`.
+//! A deny cache in front of a model of Redis, which decides with the kernel. The clocks of both are simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use crate::deny_cache::{DenyCache, ObservedStates, is_free, max_used_alone};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const LONG: Duration = Duration::from_secs(1000);
-/// The time on the server's clock when the local clock shows 0.
+/// The time on the clock of the model when the local clock shows 0.
 const START_NS: u64 = 1_790_000_000_000_000_000;
 
 pub(super) fn build(builder: QuotaBuilder) -> Quota {
@@ -35,7 +34,7 @@ pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     ]
 }
 
-/// A model of the server. It decides with the kernel, at simulated times.
+/// The states of the model, each under its [key](Hit::state_key).
 #[derive(Clone, Default)]
 pub(super) struct Model(pub(super) BTreeMap<u128, State>);
 
@@ -53,9 +52,9 @@ impl Model {
     }
 }
 
-/// Returns what a script of the server shows of a log when it refuses a take. The take fits if at most `max_used` units
-/// are used. The script shows two entries: the entry that has to expire before the take fits, and the newest entry.
-/// Each entry also gets the units of the entries that are left out before it.
+/// Returns the part of a log that a script on Redis shows when it refuses a take. The take fits if at most `max_used`
+/// units are used. The part has two entries: the entry that has to expire before the take fits, and the newest entry.
+/// Each of the two also gets the units of the entries that are left out before it.
 fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
@@ -77,15 +76,14 @@ fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     if count == 0 { State::default() } else { State::decode(&shown).expect("the shown words are a state") }
 }
 
-/// A deny cache, a model of the server, and their clocks.
 pub(super) struct Fixture {
     pub(super) cache: Rc<DenyCache>,
     pub(super) model: Model,
     /// The local time in nanoseconds.
     pub(super) at_ns: u64,
-    /// How much faster the server's clock runs than the local clock, in millionths.
+    /// How much faster the clock of the model runs than the local clock, in millionths.
     pub(super) drift_ppm: i64,
-    /// The keys of the states that the server has shown, that the cache has kept, and that have not changed since.
+    /// The keys of the states that the model has shown, that the cache has kept, and that have not changed since.
     pub(super) unchanged: BTreeSet<u128>,
 }
 
@@ -125,7 +123,7 @@ impl Fixture {
         (verdict, decisions)
     }
 
-    /// Returns the states that the server shows with this verdict. `None` if the request is allowed.
+    /// Returns the states that the model shows with this verdict. `None` if the request is allowed.
     pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, replied_at: Instant) -> Option<ObservedStates> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];

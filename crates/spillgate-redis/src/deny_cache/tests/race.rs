@@ -1,5 +1,5 @@
-//! Two threads add the same state, which refuses takes, to the cache, again and again. At the same time, a third thread
-//! changes this state on the simulated server.
+//! Two threads add one state, which refuses takes, to the cache again and again. Meanwhile, a third thread changes this
+//! state on a simulated Redis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -26,8 +26,8 @@ fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     model.decide(Time::from_nanos(TURNS), &hits);
     let (verdict, refused) = model.decide(Time::from_nanos(TURNS), &hits);
     assert!(!verdict.allowed);
-    // `changes` simulates the server: it is the number of changes of the state. After n changes, the server shows the
-    // state with the time TURNS + n. So this time says how many changes the shown state includes.
+    // `changes` simulates Redis: it counts the changes of the state. After `n` changes, Redis shows the state with the
+    // time `TURNS + n`. So this time says how many changes the shown state includes.
     let changes = AtomicU64::new(0);
     let time = |changes| Time::from_nanos(TURNS + changes);
     let keep = || {

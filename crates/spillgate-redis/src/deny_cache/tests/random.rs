@@ -1,5 +1,5 @@
-//! Sends random requests to the deny cache. The tests compare each refusal of the cache with the decision of the kernel
-//! (the decision code of `spillgate_core`) on the current states of the model, which simulates the server.
+//! Sends random requests to the deny cache. The tests compare each refusal of the cache with the kernel's decision on
+//! the current states of the model, which simulates Redis.
 
 use std::rc::Rc;
 
@@ -48,8 +48,8 @@ fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
 }
 
 /// Compares the cache's refusal with the kernel's decision about the same request: once at the current time of the
-/// server's clock, and once at `verdict.now`, which is the cache's estimate of this time. `is_exact` says that no
-/// request has changed the states since the server showed them.
+/// model, and once at `verdict.now`, which is the cache's estimate of this time. `is_exact` says that no request has
+/// changed the states since the model showed them.
 fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
     let (kernels, exact) = fixture.model.clone().decide(fixture.now(), hits);
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
@@ -63,7 +63,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
         if decision.reason == Reason::NotAsked {
             assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
-            // The server shows only a part of a log. From this part the cache can decide only a take that needs as many
+            // The model shows only a part of a log. From this part the cache can decide only a take that needs as many
             // free units as the take for which the part was shown.
             assert!(!is_exact || !fixture.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {

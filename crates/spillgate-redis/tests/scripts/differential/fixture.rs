@@ -1,5 +1,5 @@
-//! A fixture is a few keys with a simulated time. The kernel, the memory store and Redis decide the same requests on
-//! these keys.
+//! A fixture is two keys with several quotas and a simulated time. The kernel, the memory store and Redis decide the
+//! same requests on these keys.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,27 @@ use spillgate_testkit::Random;
 
 use crate::support::client::{Client, bytes, call};
 
-/// The times at which fixtures begin, in nanoseconds. Most begin in the year 2026. The others begin at zero, or near the
-/// greatest time.
+/// The times at which fixtures begin, in nanoseconds. Most begin in the year 2026. The others begin at zero, or near
+/// the greatest time.
 const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
 
 pub(crate) struct Fixture<'q> {
     key: u128,
     quotas: &'q [Quota],
     log: LogForm,
-    /// The quota of most requests. The time advances by parts of its window.
+    /// Most requests use this quota. The time advances by parts of its window.
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// Every time is a multiple of this number. In some fixtures these are whole microseconds, as the server's clock
+    /// Every time is a multiple of this number. In some fixtures these are whole microseconds, as the clock of Redis
     /// has them.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// Set in most fixtures. In these, the clock never steps back, because the memory store may already have removed a
-    /// state that is not expired at the earlier time. They also do not start near the greatest time. The memory store
-    /// keeps only the low bits of the newest time of a charge, and these bits are the same at time 0 and shortly after
-    /// the greatest time. So a request at such a time would count as late.
+    /// Most fixtures have a memory store. In these fixtures the clock never steps back, because the memory store may
+    /// already have removed a state that is not expired at the earlier time. Such fixtures also do not start near the
+    /// greatest time. The memory store keeps only the low bits of the newest time of a charge, and shortly after the
+    /// greatest time these bits are the same as at time 0. So a request shortly after the greatest time would count as
+    /// late.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
     /// The units that the last decision left. Some of the next costs are exactly this number, or one more.
@@ -315,7 +316,7 @@ pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     }
 }
 
-/// Sends one request of each fixture, all at the same time. The server's clock sets the times of the decisions.
+/// Sends one request of each fixture, all at the same time. The clock of Redis sets the times of the decisions.
 pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Client) {
     let hits: Vec<Vec<Hit<'_>>> = fixtures.iter_mut().map(Fixture::hits).collect();
     let mut requests: Vec<ScriptCall<'_, '_>> = hits

@@ -1,6 +1,6 @@
-//! The quotas of the random requests. For each algorithm except the queue, several quotas share one state. They differ
-//! in their limits, penalties and soft limits, and in whether refusals are charged. Queues share no state, because
-//! their rates differ.
+//! The quotas of the random requests. For each algorithm except the leaky bucket (a queue), several quotas share one
+//! state. These quotas differ in their limits, penalties and soft limits, and in whether refusals are charged. Queues
+//! share no state, because their rates differ.
 
 use std::time::Duration;
 
