@@ -26,7 +26,7 @@ type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 pub struct ForwardAuth {
     /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
     pub domain: Option<String>,
-    /// The status of a refusal. nginx refuses the client's request only if this is 401 or 403.
+    /// The status of a refusal. nginx needs 401 or 403: it treats every other error status as a failure of this server.
     pub deny_status: u16,
     /// A number of bits. IPv6 clients whose addresses begin with the same bits, as many as this number, share a
     /// counter.

@@ -48,8 +48,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A JSON string, number or boolean as the text under which a request is counted. A number or a boolean becomes a text
-/// such as `7`, `1.5` or `true`. A float of 2^53 or more is an error: it is not exact, so several different numbers
-/// would become the same text.
+/// such as `7`, `1.5` or `true`. A number that is too large to be read exactly is an error, because several different
+/// numbers would become the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 

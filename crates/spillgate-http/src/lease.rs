@@ -10,8 +10,8 @@ const VERSION: u8 = 1;
 /// The length of a lease in an id. The key has 16 bytes. Five numbers of 8 bytes follow: the limit, the duration, the
 /// number of permits, and the time and the mark of the receipt.
 const LEASE_BYTES: usize = 56;
-/// The maximum number of bytes of an id, before they are signed. The largest id has one lease for each hit that a
-/// request can have.
+/// The maximum number of bytes in an id, without its tag. The largest id has one lease for each hit that a request can
+/// have.
 const MAX_BYTES: usize = 1 + MAX_HITS * LEASE_BYTES;
 
 /// Permits that one limit granted.
