@@ -1,4 +1,5 @@
-//! `GET /events`: a stream of server-sent events. Once a second, it sends which figures of the overview have changed.
+//! `GET /events`: a stream of server-sent events. Once a second, it sends the current figures, and the limits whose
+//! counts have changed.
 //!
 //! Without such a stream, an open page would have to read the whole overview again and again.
 //!
@@ -107,7 +108,7 @@ struct Tick<'a> {
 type Row = (usize, u64, u64, u64, u64, u64);
 
 impl Streams {
-    /// Makes the value for streams that get a tick at the interval `every`. No stream is open yet.
+    /// Makes a value without open streams. Later streams get a tick at the interval `every`.
     pub(super) fn new(every: Duration) -> Streams {
         let ticks = broadcast::Sender::new(TICKS_BEHIND_MAX);
         Streams(Arc::new(Shared { every: every.max(Duration::from_millis(1)), open: Mutex::default(), ticks }))

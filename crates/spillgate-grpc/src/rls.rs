@@ -1,6 +1,6 @@
 //! ShouldRateLimit: translates Envoy's request for the service, and the answer of the service for Envoy.
 //!
-//! Most requests to the server take this path, so the code avoids copies and allocations.
+//! This is the main path of the server, so the code avoids copies and allocations.
 
 use std::fmt::Display;
 use std::future::poll_fn;

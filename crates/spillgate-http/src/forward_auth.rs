@@ -28,8 +28,7 @@ pub struct ForwardAuth {
     pub domain: Option<String>,
     /// The status of a refusal. nginx needs 401 or 403: it treats every other error status as a failure of this server.
     pub deny_status: u16,
-    /// A number of bits. IPv6 clients whose addresses begin with the same bits, as many as this number, share a
-    /// counter.
+    /// The length of a network prefix, in bits. IPv6 clients in the same network of this length share a counter.
     pub ipv6_prefix: u8,
     /// The descriptors of every sub-request, each as a list of its entries.
     pub descriptors: Vec<Vec<EntrySource>>,

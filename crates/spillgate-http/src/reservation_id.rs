@@ -1,7 +1,7 @@
 //! Reservation ids: signed ids with which a client settles a reservation.
 //!
 //! An id contains the limits as they were when the reservation was made. So the reservation can be settled after a
-//! reload of the rules, and by every server that uses the same store.
+//! reload of the rules, and by every server that uses the same store and the same key secret.
 
 use std::time::Duration;
 

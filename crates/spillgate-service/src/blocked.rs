@@ -1,7 +1,7 @@
 //! How blocks and shadow switches change decisions.
 //!
-//! A decision calls these functions only while the operator's flag is set, which says that a block or a shadow switch
-//! may be on. So other decisions pay only for reading this flag.
+//! A decision calls these functions only while a flag says that a block or a shadow switch may be on. At other times, a
+//! decision pays only for reading this flag.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request};

@@ -108,7 +108,7 @@ fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) 
 }
 
 impl Loaded {
-    /// Returns the first watched limit at this position or after it, and the position behind that limit. A position is
+    /// Returns the first watched limit at this position or after it, and the position after that limit. A position is
     /// the index of a rule, and the index of a limit in this rule. A search for all watched limits begins at `(0, 0)`.
     pub fn watched_from(&self, (mut rule_index, mut index): (usize, usize)) -> Option<(Watched<'_>, (usize, usize))> {
         loop {

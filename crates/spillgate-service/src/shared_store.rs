@@ -1,4 +1,4 @@
-//! What the service needs from a store that several servers share. Because of these traits, the service depends on no
+//! What the service needs from a store that several servers share. So the service depends on these traits, and not on a
 //! particular store.
 //!
 //! Decisions do not use these traits: a shared store also implements [`Store`](spillgate::Store), and

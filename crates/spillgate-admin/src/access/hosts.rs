@@ -1,4 +1,5 @@
 //! Says whether a request can come from a web page of another site.
+//!
 //! If an operator opens a page of another site in a browser, this page can send requests to this listener. Three header
 //! fields, which a page cannot set itself, show such requests:
 //!

@@ -42,7 +42,7 @@ struct Rights {
     hosts: Vec<String>,
 }
 
-/// The right that a request needs. `Read` and `Write` name the tokens, which the settings may have.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// No check at all: a probe of the server's health.

@@ -1,9 +1,9 @@
 //! The rate limits on the requests to the admin listener, for each address of a client.
 //!
-//! One client must not use up the server's time for other operators. Each address has a separate limit for each token
-//! that its requests prove. So clients without a token take nothing from clients that have it, even if all of them come
-//! from one address. `GET /metrics` has a limit of its own, so that a browser takes nothing from a Prometheus at the
-//! same address.
+//! One client must not use up the server's time for other operators. Each address has a separate limit for each proof
+//! of its requests: the write token, the read token, or none. So clients without the right token take nothing from
+//! clients that have it, even if all of them come from one address. `GET /metrics` has a limit of its own, so that a
+//! browser takes nothing from a Prometheus at the same address.
 //!
 //! A memory store of spillgate counts the requests. It keeps a bounded number of states. When it is full, further
 //! addresses share a sketch.

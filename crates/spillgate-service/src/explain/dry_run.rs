@@ -82,7 +82,8 @@ async fn refused<C: Clock>(
     Ok((found[0].reason != Reason::NotAsked).then_some(found[0]))
 }
 
-/// Returns the decision on a hit, as far as `peek`, which is the decision on a peek at the same limit, shows it.
+/// Derives the decision on a hit from `peek`, the decision on a peek at the same limit. The wait of a refusal can stay
+/// unknown.
 fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,

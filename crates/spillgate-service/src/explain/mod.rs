@@ -90,7 +90,7 @@ pub fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit
 }
 
 /// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. A
-/// decision of the deny cache is as good, because the cache only repeats what the store has refused.
+/// decision of the deny cache is accepted, because the cache only repeats refusals of the store.
 pub fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store | Source::DenyCache => Ok(()),

@@ -2,8 +2,8 @@
 //!
 //! A rule can have several limits, and the counters of the rule do not say which of them refused.
 //!
-//! Threads count in separate copies (see `sharded.rs`), and the copy of a limit's counters fits into one cache line.
-//! The counters of the limits are in the order of the rule, so that a request does not search for them.
+//! Threads count in separate copies of the counters (see `sharded.rs`), and each copy of a limit's counters fits into
+//! one cache line. The counters of the limits are in the order of the rule, so that a request does not search for them.
 
 use spillgate::rules::Rule;
 use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
@@ -21,7 +21,7 @@ const ALLOWED: usize = 0;
 const REFUSED: usize = 1;
 const SHADOW_REFUSED: usize = 2;
 const SOFT_OVER: usize = 3;
-/// The index of the counter of hits near the limit, which comes after those of [`HITS`].
+/// The index of the counter of hits near the limit. It comes after the counters of [`HITS`].
 pub(super) const NEAR: usize = HITS.len();
 /// The index of the first counter of units.
 pub(super) const FIRST_UNITS: usize = NEAR + 1;

@@ -33,7 +33,8 @@ pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
 
 #[derive(Debug)]
 pub struct RuleCounters {
-    /// The counters of the rule itself. If there are too many values, the further ones are counted here too.
+    /// The counters of the rule itself. If the rule has counters for single values and gets too many values, the
+    /// further values are counted here too.
     plain: Outcomes,
     /// The counters of each limit of the rule, in the order of the limits.
     limits: Box<[LimitCounters]>,

@@ -58,8 +58,8 @@ const LISTED: [Listed; 5] = [
 struct Listed {
     name: &'static str,
     help: &'static str,
-    /// Writes lines from the first labels after the given ones on, as many as fit into one piece. Returns the last
-    /// labels that were written, or `None` if there were none left.
+    /// Writes the lines whose labels come after the given labels, as many as fit into one piece. Returns the last
+    /// labels that were written, or `None` if no lines were left.
     write: fn(&Metrics, &str, &mut String) -> Option<Arc<str>>,
 }
 
@@ -122,7 +122,7 @@ impl Page {
     }
 }
 
-/// Writes the lines of `series` from the first labels after `after` on, as many as fit into one piece. Returns the last
+/// Writes the lines of those `series` whose labels come after `after`, as many as fit into one piece. Returns the last
 /// labels that were written. The lock is held only while the series are listed, so a request that adds a series never
 /// waits for a client.
 fn write<T: Clone>(
