@@ -1,5 +1,5 @@
-//! Compiles the files of `proto/` to Rust, and to the descriptors that gRPC reflection serves. The build needs no
-//! protoc.
+//! Compiles the files of `proto/` to Rust, and to the descriptors that gRPC reflection serves. Nobody has to install
+//! protoc, because the crate protox does its work.
 
 use std::path::PathBuf;
 use std::{env, error, fs};

@@ -1,6 +1,6 @@
-//! `POST /block`, `POST /unblock` and `GET /blocks`: refuse all requests with one value for a time.
+//! `POST /block`, `POST /unblock` and `GET /blocks`: refuse all requests with a given entry for a time.
 //!
-//! When a caller does harm, an operator cannot wait for a new rule to be written, read and rolled out.
+//! When a client does harm, a new rule in a rules file would come too late. A block works at once.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const BLOCK: &str =
     r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
-/// The blocks that are written to a page at once.
+/// The number of blocks in each piece of the answer to `GET /blocks`.
 const BATCH_BLOCKS: usize = 100;
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ struct WireUnblock<'a> {
     domain: Option<Text<'a>>,
 }
 
-/// Names an entry and a domain in the log.
+/// Returns the text by which the log names an entry and a domain.
 fn named(key: &str, value: &str, domain: Option<&Text<'_>>) -> String {
     let domain = domain.map_or_else(|| "all domains".to_owned(), |domain| format!("domain {}", shown(domain)));
     format!("key {}, value {}, {domain}", shown(key), shown(value))

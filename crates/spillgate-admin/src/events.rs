@@ -1,10 +1,12 @@
-//! `GET /events`: sends the changes of the figures of the overview as server-sent events, once a second.
+//! `GET /events`: a stream of server-sent events. Once a second, it sends the current figures, and the limits whose
+//! counts have changed.
 //!
-//! A page that is open would otherwise have to read the whole overview again and again.
+//! Without such a stream, an open page would have to read the whole overview again and again.
 //!
-//! The number of streams is bounded. A tick is one message with all changes. One task makes the ticks for all streams
-//! while a stream is open, and a ring buffer keeps the last ticks. So a client that reads slowly needs no memory of its
-//! own. If its next tick is not in the ring any more, its stream ends, and the client can begin again.
+//! A tick is one message with all changes. While a stream is open, one task makes the ticks for all streams, and a ring
+//! buffer keeps the last ticks. So a client that reads slowly needs no buffer of its own. If the next tick of a stream
+//! is not in the ring any more, the stream ends, and its client can begin another one. The number of streams is
+//! bounded.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,24 +34,24 @@ use super::figures::{Figures, Requests};
 use super::page::busy;
 use super::page::json;
 
-/// The maximum number of open streams. Each of them uses a connection, and each tick is sent to all of them.
+/// The maximum number of open streams. Each stream uses a connection, and each tick is sent to all streams.
 const STREAMS_MAX: usize = 64;
-/// The maximum number of open streams of one address, so that one client cannot take them all.
+/// The maximum number of open streams of one address, so that one client cannot use up [`STREAMS_MAX`].
 const STREAMS_MAX_OF_PEER: usize = 8;
 /// The time between two ticks.
 pub(super) const TICK_EVERY: Duration = Duration::from_secs(1);
-/// A stream ends if it is more than this number of ticks behind. The number is a power of two, because the ring needs
-/// that.
+/// A stream ends if its client is more than this number of ticks behind. The ring buffer needs a power of two.
 const TICKS_BEHIND_MAX: usize = 16;
-/// If a stream has nothing to send for this long, it sends a comment, so that proxies do not close it.
+/// A stream that has sent nothing for this long sends a comment, so that no proxy closes it as unused.
 const COMMENT_EVERY: Duration = Duration::from_secs(15);
-/// A stream ends after this time, and its client begins another one. So a half-open connection does not keep a stream
-/// for ever.
+/// A stream ends after this time, and its client begins another one. So a half-open connection, whose client is gone,
+/// does not keep a stream for ever.
 const STREAM_LIFE: Duration = Duration::from_secs(3600);
-/// Asks the client of a stream to wait for two seconds before it begins another stream.
+/// The beginning of each stream. It asks the client to wait for two seconds (2000 ms) after the end of the stream,
+/// before the client begins another one.
 const RETRY: &str = "retry: 2000\n\n";
 
-/// The streams that are open. It is cheap to clone, and all clones are the same streams.
+/// All open streams. A clone of this value is cheap, and stands for the same streams.
 #[derive(Clone, Debug)]
 pub(super) struct Streams(Arc<Shared>);
 
@@ -65,27 +67,27 @@ struct Open {
     all: usize,
     /// The number of streams of each address that has an open stream.
     of_peers: HashMap<Source, usize>,
-    /// The task that makes ticks. It ends when no stream is open.
+    /// The task that makes the ticks. It ends at the first tick at which no stream is open.
     task: Option<JoinHandle<()>>,
 }
 
-/// The hits of all limits at one tick, to find those that have changed at the next tick.
+/// The counts of hits at one tick. The next tick has only the limits whose counts have changed since then.
 #[derive(Debug)]
 struct Counted {
     changes: u64,
     hits: Vec<LimitHits>,
 }
 
-/// A stream that counts as open until this value is dropped.
+/// The permit of one stream. The stream counts as open until its permit is dropped.
 struct Permit {
     streams: Streams,
     source: Source,
     gauge: Gauge,
 }
 
-/// A stream of events.
+/// The messages of one stream.
 struct Events {
-    /// The first message. `None` after it is sent.
+    /// The first message. `None` after it was sent.
     first: Option<Bytes>,
     ticks: broadcast::Receiver<Bytes>,
     readiness: watch::Receiver<Readiness>,
@@ -102,17 +104,18 @@ struct Tick<'a> {
     limits: Vec<Row>,
 }
 
-/// The number of a limit, and its hits: allowed, refused, near, refused in shadow mode, and over the limit in its soft share.
+/// The number of a limit, and the counts of its hits: `allowed`, `refused`, `near`, `shadow_refused` and `soft_over`.
 type Row = (usize, u64, u64, u64, u64, u64);
 
 impl Streams {
-    /// Makes streams that get a tick every `every`.
+    /// Makes a value without open streams. Later streams get a tick at the interval `every`.
     pub(super) fn new(every: Duration) -> Streams {
         let ticks = broadcast::Sender::new(TICKS_BEHIND_MAX);
         Streams(Arc::new(Shared { every: every.max(Duration::from_millis(1)), open: Mutex::default(), ticks }))
     }
 
-    /// Counts one more stream. The error is the bound that was reached, and whose streams it bounds.
+    /// Counts one more open stream. If a bound is reached, the error is this bound, and a text that says what it
+    /// bounds.
     fn permit(&self, source: Source, gauge: &Gauge) -> Result<Permit, (usize, &'static str)> {
         let mut open = self.0.open.lock();
         if open.all >= STREAMS_MAX {
@@ -163,8 +166,8 @@ pub(super) async fn events<C: Clock + 'static>(State(state): State<Arc<AdminStat
 }
 
 impl Events {
-    /// Returns the next message. `None` ends the stream: because the server drains, because the client has read too
-    /// slowly, or because the stream is old.
+    /// Returns the next message. `None` ends the stream. A stream ends if the server drains, if the client has read too
+    /// slowly, or if the stream has lasted for [`STREAM_LIFE`].
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -179,7 +182,8 @@ impl Events {
     }
 }
 
-/// Returns a tick with all limits, with which a stream begins. Starts the task that makes ticks, if it does not run.
+/// Returns the first tick of a stream, which has all limits. Starts the task that makes the ticks, unless it runs
+/// already.
 fn begin<C: Clock + 'static>(state: &Arc<AdminState<C>>) -> String {
     let counted = Counted::now(&state.service);
     let tick = tick(state, &counted, None);
@@ -191,18 +195,19 @@ fn begin<C: Clock + 'static>(state: &Arc<AdminState<C>>) -> String {
     tick
 }
 
-/// Sends ticks to all streams, until no stream is open. `last` is what the first tick is compared with.
+/// Sends ticks to all streams, until no stream is open. The first tick has what has changed since `last`.
 async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Counted) {
     let Shared { every, open, ticks } = &*state.streams.0;
     let mut interval = interval_at(Instant::now() + *every, *every);
-    // If the task was late, it does not send several ticks at once.
+    // If the task is late, the next tick comes a whole interval later. By default, all missed ticks would be made at
+    // once.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         {
             let mut open = open.lock();
             if open.all == 0 {
-                // A stream that begins now waits for the lock, and then starts another task.
+                // A stream that begins at this moment waits for the lock, finds no task, and starts another one.
                 open.task = None;
                 return;
             }
@@ -214,7 +219,7 @@ async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Cou
         }
         message.push_str(&tick(&state, &counted, Some(&last)));
         last = counted;
-        // If all streams have just ended, sending fails.
+        // Sending fails only if all streams have just ended. The next turn of this loop then ends the task.
         let _ = ticks.send(message.into());
     }
 }
@@ -226,9 +231,10 @@ impl Counted {
     }
 }
 
-/// Returns the event with the current figures, and with the limits whose hits have changed since the `last` tick.
+/// Returns a tick: the current figures, and the limits whose hits have changed since the tick `last`. Without `last`,
+/// the tick has all limits.
 fn tick<C: Clock>(state: &AdminState<C>, now: &Counted, last: Option<&Counted>) -> String {
-    // After a reload, a number can belong to another limit, so all limits are sent.
+    // After a reload, the number of a limit can belong to another limit. Then all limits are sent.
     let last = last.filter(|last| last.changes == now.changes).map_or(&[][..], |last| &last.hits);
     let changed = now.hits.iter().enumerate().filter(|(id, hits)| last.get(*id) != Some(hits));
     let row = |(id, hits): (usize, &LimitHits)| {

@@ -1,6 +1,7 @@
 //! `POST /explain`: says why a request would be allowed or refused now. Nothing is taken.
 //!
-//! An operator asks this when a caller complains. `spillgate check` gives the same answer without a server.
+//! An operator uses this route when a client complains. `spillgate check --json` writes the same format without a
+//! server.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The figures of the whole server: its requests, its store and its memory.
 //!
-//! The overview and the event stream show the same figures, so they are made in one place.
+//! The overview and the event stream show the same figures, and both get them from here.
 
 use serde::Serialize;
 use spillgate::Clock;
@@ -20,7 +20,7 @@ pub(super) struct Figures<'a> {
 #[derive(Serialize)]
 pub(super) struct Store<'a> {
     kind: &'static str,
-    /// Without its password.
+    /// The URL of the shared store without its password. `None` if the store is memory.
     url: Option<&'a str>,
     up: Option<bool>,
     error: Option<&'static str>,
@@ -41,12 +41,12 @@ pub(super) struct Memory {
     process_bytes: Option<u64>,
 }
 
-/// The requests since the start.
+/// The numbers of requests since the server started.
 #[derive(Serialize)]
 pub(super) struct Requests {
     allowed: u64,
     refused: u64,
-    /// How many of the refused requests a block has refused.
+    /// How many of the refused requests were refused by a block.
     blocked: u64,
     errors: u64,
 }

@@ -1,6 +1,6 @@
 //! Checks whether each request is permitted, and adds the header fields that every answer needs.
 //!
-//! All paths for operators are behind this guard, also paths without a route.
+//! All paths for operators are behind this guard, even paths without a route. Only health checks are not.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ use super::AdminState;
 use super::access::{self, Proof, Refused};
 use super::writes::{self, Write};
 
-/// The log shows at most this many characters of the names in a URL and in `Host`. A caller can send names of any
-/// length.
+/// The log shows at most this many characters of the name of a server in a request, because a client can send a name of
+/// any length.
 const HOST_CHARS_MAX: usize = 100;
 
-/// Header fields for browsers. A page of another site can then not show an answer in a frame, use it as a script, or
-/// keep access to the window in which it opened it. The browser sends no URL of this listener to other sites.
+/// Header fields of every answer, for browsers. Because of them, a page of another site cannot show an answer in a
+/// frame or use an answer as a script. If such a page opens an answer in a window, it gets no access to that window.
+/// And the browser tells no other site a URL of this listener.
 const FIELDS: [(header::HeaderName, HeaderValue); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
@@ -30,13 +31,13 @@ const FIELDS: [(header::HeaderName, HeaderValue); 5] = [
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
 ];
 
-/// Header fields that every answer has, unless its handler has set them.
+/// Further header fields of every answer. If a handler has set one of them itself, the value of the handler stays.
 const DEFAULTS: [(header::HeaderName, HeaderValue); 2] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
 ];
 
-/// Runs each request that is permitted, and logs it if it is a write.
+/// Runs a request if it is permitted, and answers with the refusal otherwise. Writes are also logged.
 pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, request: Request, next: Next) -> Response {
     match permit(&state, &request) {
         Ok(proof) if access::is_write(&request) => {
@@ -52,7 +53,7 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             if let Some(wait) = wait {
-                // If the store of the limiter is full, the time may be unknown.
+                // The wait may be unknown, for example if the store of the rate limits is full. Then it is one second.
                 response.headers_mut().insert(header::RETRY_AFTER, wait.secs_ceil().unwrap_or(1).into());
             }
             response
@@ -60,7 +61,8 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
     }
 }
 
-/// Returns the proof of a request that is permitted, or the refusal with the time after which the request can be sent again.
+/// Returns what a permitted request has proved. The error is the refusal, and the wait if the rate limits have refused
+/// the request.
 fn permit<C: Clock>(state: &AdminState<C>, request: &Request) -> Result<Proof, (Refused, Option<Wait>)> {
     let (now, peer) = (state.service.limiter().now(), access::peer(request));
     let proof = match state.access.permit(request) {
@@ -82,8 +84,8 @@ fn permit<C: Clock>(state: &AdminState<C>, request: &Request) -> Result<Proof, (
         }
     };
     if access::is_file(request) {
-        // Other requests from the address of an operator, for example from behind the same proxy, must not keep the
-        // page away from the operator.
+        // The files of the page have no rate limit. Otherwise other requests from the address of an operator, for
+        // example from behind the same proxy, could keep the page away from the operator.
         return Ok(proof);
     }
     let is_scrape = request.uri().path() == "/metrics" && request.method() == Method::GET;
@@ -97,11 +99,12 @@ fn too_many(detail: &str, wait: Wait) -> (Refused, Option<Wait>) {
     (Refused::new(AdminRefusal::Rate, problem), Some(wait))
 }
 
-/// Warns that a program uses a name of this server that is not in the settings. Prometheus itself would show only the
-/// status 403.
+/// Warns that a program uses a name of this server that is not in the settings. If the program is Prometheus, for
+/// example, it shows only the status 403, and not the reason.
 fn warn_of_host(request: &Request) {
     let in_header = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
-    // HTTP/2 has the name in the URL, and a request can have different names in both places.
+    // HTTP/2 has the name in the URL and not in `Host`. A request can also have a different name in each of the two
+    // places.
     let in_url = request.uri().authority().map(|authority| authority.as_str().into());
     let mut names: Vec<_> = in_header.into_iter().chain(in_url).collect();
     names.dedup();
@@ -114,7 +117,7 @@ fn warn_of_host(request: &Request) {
     );
 }
 
-/// Adds the header fields that every answer needs.
+/// Adds [`FIELDS`] and [`DEFAULTS`] to an answer.
 pub(super) async fn for_browsers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in FIELDS {

@@ -1,6 +1,6 @@
-//! Blocks and shadow switches as JSON, and the errors when they are changed.
+//! Blocks and shadow switches as JSON, and the errors of the routes that change them.
 //!
-//! The pages of blocks, of switches and of explanations show them in the same way.
+//! `/blocks`, `/shadows` and `/explain` share this code, so that they show blocks and switches in the same way.
 
 use axum::http::StatusCode;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use spillgate_service::operator::{Block, ChangeError, Scope, Term};
 use spillgate_service::shared_store::SharedError;
 use spillgate_service::{Loaded, Service};
 
-/// The log shows this many characters of a text that an operator has sent.
+/// The log shows at most this many characters of each text that an operator has sent.
 const SHOWN_CHARS: usize = 64;
 
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ impl<'a> BlockJson<'a> {
     }
 }
 
-/// A shadow switch that is on, without its rule.
+/// A shadow switch that is on. The rule of the switch is written beside it.
 #[derive(Serialize)]
 pub(super) struct SwitchJson {
     scope: &'static str,
@@ -59,7 +59,8 @@ impl SwitchJson {
     }
 }
 
-/// Adds to an explained descriptor the block that refuses it, and to its rule the shadow switches that are on.
+/// Completes the explanation of a descriptor: adds the block that refuses the descriptor, and the shadow switches that
+/// are on for its rule.
 pub(super) fn explain<C: Clock>(
     service: &Service<C>,
     loaded: &Loaded,
@@ -77,13 +78,14 @@ pub(super) fn explain<C: Clock>(
     }
 }
 
-/// Returns a text that an operator has sent as the log shows it: its beginning, with special characters escaped.
+/// Returns the form in which the log shows a text that an operator has sent: its beginning, with special characters
+/// escaped.
 pub(super) fn shown(text: &str) -> String {
     let end = text.char_indices().nth(SHOWN_CHARS).map_or(text.len(), |(end, _)| end);
     format!("`{}`{}", text[..end].escape_debug(), if end < text.len() { "..." } else { "" })
 }
 
-/// Returns the problem of a change that was not made.
+/// Returns the answer to a change that was not made, or that may have been made.
 pub(super) fn refused(error: ChangeError) -> Problem {
     let detail = error.to_string();
     match error {
@@ -94,9 +96,10 @@ pub(super) fn refused(error: ChangeError) -> Problem {
     }
 }
 
-/// Returns the problem of a change that the shared store may not have made.
+/// Returns the answer after an error of the shared store. It says whether the change may have been made.
 fn not_stored(error: &SharedError, detail: String) -> Problem {
-    // If the store forbids only EXEC, the error has another kind.
+    // Usually such an error has the kind `NoPermission`. Only if the store forbids nothing but EXEC, it has another
+    // kind.
     if error.kind() == StoreErrorKind::NoPermission || error.forbidden_command().is_some() {
         let command = error.forbidden_command().unwrap_or("a command").to_uppercase();
         let help = format!(

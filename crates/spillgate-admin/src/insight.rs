@@ -20,10 +20,11 @@ use super::{AdminState, query_error};
 /// The server that has sent the answer.
 #[derive(Serialize)]
 struct Server {
-    /// A random number of the process. It shows whether two addresses belong to one server.
+    /// A random number of the process. If two addresses of a fleet answer with the same number, they belong to one
+    /// server.
     id: String,
-    /// Equal on two servers if they hash keys with the same secret, so that a caller of both has the same hash. The
-    /// secret is not public.
+    /// A text that is equal on two servers if they give the same caller the same hash. This needs the same key secret
+    /// in the settings of both: servers without a key secret have different texts. The text does not reveal the secret.
     key_check: String,
     /// The number of limits that are not watched, because `insight.max_callers` is too low for them.
     unwatched_limits: usize,
@@ -35,11 +36,12 @@ struct InsightOfLimit {
     limit: LimitDescription,
     #[serde(flatten)]
     report: Report,
-    /// What an operator can do.
+    /// What an operator can do about the verdict.
     advice: &'static str,
-    /// The suggestion as a rules file.
+    /// A rules file with the suggested limit. `None` if insight suggests none.
     suggested_rules: Option<String>,
-    /// What was counted, for `spillgate insight`, which merges the readings of several servers.
+    /// The counts behind the report. `spillgate insight` merges them with those of other servers. `None` unless the
+    /// query asks for readings.
     #[serde(skip_serializing_if = "Option::is_none")]
     reading: Option<Reading>,
 }
@@ -52,16 +54,16 @@ struct TopOfLimit {
     refused: TopCallers,
 }
 
-/// The query of `GET /insight`.
+/// What a URL of `GET /insight` can ask for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InsightQuery {
-    /// Whether the readings are in the answer.
+    /// `?readings=true` adds the reading of each limit to the answer.
     #[serde(default)]
     readings: bool,
-    /// The domain of the limits. Limits of other domains are left out.
+    /// If set, limits of other domains are left out.
     domain: Option<String>,
-    /// The path of the rule. Limits of other rules are left out.
+    /// If set, limits of rules with another path are left out.
     rule: Option<String>,
 }
 
@@ -121,14 +123,15 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C
     })
 }
 
-/// Removes the callers if the settings do not show them.
+/// Removes the callers from the lists if the settings say that callers are not shown.
 fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
     if service.options().insight.keys == CallerKeys::Off {
         tops.into_iter().for_each(|top| top.callers.clear());
     }
 }
 
-/// Answers with the members of `head`, and with a list that has one item for each watched limit, unless `item` returns none.
+/// Answers with the members of `head`, and with the list `limits`. The list has one item for each watched limit, except
+/// those for which `item` returns `None`.
 fn limits<C, F>(state: &AdminState<C>, head: &Value, item: F) -> Response
 where
     C: Clock + 'static,
@@ -136,7 +139,8 @@ where
 {
     let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
     let mut position = Some((0, 0));
-    // A reading is the work of some milliseconds, so each batch has only one.
+    // Reading the insight of one limit takes some milliseconds. So each call returns only one item. If the client reads
+    // slowly, the server then reads only a few limits ahead of it.
     state.pages.list(head, "limits", move || {
         while let Some((watched, next)) = position.and_then(|position| loaded.watched_from(position)) {
             position = Some(next);

@@ -1,11 +1,11 @@
-//! The admin listener, which is for operators. It shows the metrics, the loaded rules and what they decide, and it resets
-//! counts.
+//! The admin listener, which is for operators. It shows the metrics, the loaded rules and what they decide. It also
+//! resets counts, and blocks callers.
 //!
 //! Clients use other listeners, so that they cannot reset their own counts.
 //!
-//! If the settings have an admin token, every request needs a token (`Authorization: Bearer ...`), except health checks and
-//! the files of the page. Without an admin token, everyone who can connect to the listener can read, but only programs on this
-//! machine can send POST. `access/` and `guard.rs` check that.
+//! If the settings have an admin token, every request needs a token (`Authorization: Bearer ...`), except health checks
+//! and the files of the page. Without an admin token, everyone who can connect to the listener can read with GET, but
+//! only programs on this machine can send POST. `access/` and `guard.rs` check these rights.
 
 mod access;
 mod blocks;
@@ -48,21 +48,21 @@ use spillgate_service::Service;
 use spillgate_service::reloads::ReloadHistory;
 pub use writes::TARGET as WRITES_TARGET;
 
-/// The maximum number of bytes in the body of a request. The body of a reset is small: it has only a few descriptors.
+/// The maximum number of bytes in the body of a request. The largest bodies have a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// The maximum number of explanations and peeks at the same time. Each of them can ask the shared store about hundreds
-/// of limits, one after the other, so more of them would disturb decisions.
+/// The maximum number of explanations and peeks that run at the same time. Each of them can ask the shared store about
+/// hundreds of limits, one after the other. So more of them would delay decisions.
 const QUESTIONS: usize = 4;
 
-/// The state of the admin handlers. It is cheap to clone.
+/// What all handlers of the admin listener share.
 #[derive(Debug)]
 pub struct AdminState<C: Clock = SystemClock> {
     service: Arc<Service<C>>,
     access: Access,
     rates: RateLimits,
     writes: Arc<Semaphore>,
-    /// When the state was made, which is when the server started.
+    /// When the server started: the time when this state was made, in milliseconds since 1970.
     started_ms: u64,
     questions: Arc<Semaphore>,
     /// The URL of the shared store without its password. `None` if the store is memory.
@@ -83,27 +83,29 @@ impl<C: Clock> AdminState<C> {
         AdminState { service, access, rates, writes, questions, started_ms, store: None, reloads, pages, streams }
     }
 
-    /// Begins an explanation or a peek. If too many of them run, returns the answer that says so.
+    /// Returns the permit to run an explanation or a peek. If too many of them run already, the error is the answer
+    /// that says so.
     fn question(&self) -> Result<OwnedSemaphorePermit, Box<Response>> {
         page::try_permit(&self.questions, QUESTIONS, "explanations and peeks run", "try again soon")
     }
 
-    /// Sets the list of the last reloads. Without it, the page lists no reloads.
+    /// Sets the list that `GET /reloads` shows. By default, it is empty.
     #[must_use]
     pub fn with_reloads(mut self, reloads: ReloadHistory) -> AdminState<C> {
         self.reloads = reloads;
         self
     }
 
-    /// Sets the time between two ticks of the event streams. By default it is a second, and it is at least a millisecond.
+    /// Sets the time between two ticks of the event streams. The default is a second. A time below a millisecond counts
+    /// as a millisecond.
     #[must_use]
     pub fn with_tick(mut self, every: Duration) -> AdminState<C> {
         self.streams = Streams::new(every);
         self
     }
 
-    /// Sets the URL of the shared store, which explanations show. It must have no password. `None` means that the store is
-    /// memory.
+    /// Sets the URL of the shared store, which answers show. The URL must have no password. `None` means that the store
+    /// is memory.
     #[must_use]
     pub fn with_store(mut self, url: Option<String>) -> AdminState<C> {
         self.store = url;
@@ -118,8 +120,8 @@ struct Route<C: Clock> {
     handler: MethodRouter<Arc<AdminState<C>>>,
 }
 
-/// Returns all routes that the guard protects. A new route needs a row here. The tests of `tests/http/access.rs` then ask for a
-/// row in their table.
+/// Returns all routes that the guard protects. Add a new route here. The tests in `tests/http/access.rs` then fail
+/// until their table has the route too.
 fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
     use Needs::{NoToken, Read, Write};
     let read = |path, handler| Route { method: "GET", path, needs: Read, handler };
@@ -147,7 +149,7 @@ fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
     ]
 }
 
-/// The routes without a guard. Programs that watch the server must get an answer in any case.
+/// The routes without a guard. Programs that watch the server need no token for them, and have no rate limit.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Returns the method and the path of each route, and what a request needs.

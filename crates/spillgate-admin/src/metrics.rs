@@ -26,8 +26,8 @@ pub(super) async fn metrics<C: Clock + 'static>(
     state.pages.page(kind, move || page.next(service.metrics()))
 }
 
-/// Returns the format of the answer. It is OpenMetrics if the `Accept` header gives OpenMetrics a weight above zero that is at
-/// least the weight of the text format of Prometheus. Otherwise it is the text format.
+/// Returns the format that the header field `Accept` prefers: OpenMetrics or the text format of Prometheus. If both
+/// have the same weight above zero, it is OpenMetrics. If `Accept` names neither, it is the text format.
 fn preferred(headers: &HeaderMap) -> Format {
     let (mut open, mut text) = (0.0, 0.0_f32);
     let fields = headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok());

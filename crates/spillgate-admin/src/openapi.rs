@@ -1,6 +1,6 @@
 //! `GET /openapi.json`: describes all routes of the admin listener.
 //!
-//! A program that uses the listener can be generated from this file. A test compares the file with the answers.
+//! A client library for the listener can be generated from `openapi.json`. A test compares this file with real answers.
 
 use axum::http::header;
 use axum::response::IntoResponse;

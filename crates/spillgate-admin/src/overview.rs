@@ -1,6 +1,6 @@
 //! `GET /overview`: what the server and each of its limits do now, and did in the last ten minutes.
 //!
-//! An operator looks here first. The counters are those of the metrics, so figures can be compared.
+//! An operator looks here first. The counters are those of `GET /metrics`, so both pages show the same figures.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::AdminState;
 use super::figures::{Figures, Requests};
 use super::page::json;
 
-/// The answer without the limits, which follow in pieces.
+/// The answer without the list of limits. The limits follow one by one, so that the whole answer is never in memory.
 #[derive(Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
@@ -34,7 +34,7 @@ struct Head<'a> {
 
 #[derive(Serialize)]
 struct Server {
-    /// A random number of the process.
+    /// A random number that is new after each start of the server.
     id: String,
     version: &'static str,
     started_ms: u64,
@@ -45,12 +45,12 @@ struct Server {
 struct RequestsWithHistory {
     #[serde(flatten)]
     totals: Requests,
-    /// Requests that were not decided, because they were invalid.
+    /// Requests that were not decided, because they were invalid, too large or not allowed on their listener.
     rejected: u64,
     history: RequestsHistory,
 }
 
-/// The counts of the whole server in each step of time, the oldest first.
+/// The counts of the whole server in each step of ten seconds, the oldest first.
 #[derive(Serialize)]
 struct RequestsHistory {
     allowed: Vec<u64>,
@@ -74,7 +74,7 @@ struct LimitOverview {
     history: LimitHistory,
 }
 
-/// The counts of a limit in each step of time, the oldest first.
+/// The counts of a limit in each step of ten seconds, the oldest first.
 #[derive(Serialize)]
 struct LimitHistory {
     allowed: Vec<u64>,

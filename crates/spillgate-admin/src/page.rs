@@ -1,7 +1,7 @@
-//! Pages that are built in pieces. A piece is built when the client has read the piece before it.
+//! Answers that are built in pieces, about as fast as the client reads them.
 //!
-//! A page of many metrics or rules is large. If it were built at once, it would delay other requests. It would also stay in
-//! memory as long as a slow client reads it.
+//! An answer with many metrics or rules is large. If it were built at once, it would delay other requests, and it would
+//! stay in memory as long as a slow client reads it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use serde::Serialize;
 use spillgate_http::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The maximum number of pages that clients can read at the same time. If a client is slow, its page keeps a few pieces in
-/// memory.
+/// The maximum number of pages that clients can read at the same time. The bound is needed, because each page that a
+/// slow client reads keeps a few pieces in memory.
 const PAGES: usize = 16;
 
-/// Counts how many more pages can be opened now.
+/// Bounds the number of open pages to [`PAGES`].
 #[derive(Debug, Clone)]
 pub(super) struct Pages(Arc<Semaphore>);
 
@@ -30,8 +30,8 @@ impl Pages {
         Pages(Arc::new(Semaphore::new(PAGES)))
     }
 
-    /// Makes a response of the content type `kind`. Each call of `next` builds one piece of its body. `next` returns `None`
-    /// after the last piece. If too many pages are open, the response is an error.
+    /// Makes a response with the content type `kind`. Each call of `next` builds one piece of the body, and `None` ends
+    /// the body. If too many pages are open, the response is an error.
     pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
     where
         F: FnMut() -> Option<String> + Send + Unpin + 'static,
@@ -45,8 +45,8 @@ impl Pages {
         ([(header::CONTENT_TYPE, kind)], body).into_response()
     }
 
-    /// Makes a response that is a JSON object: the members of `head`, and then the list `name`. Each call of `batch` returns
-    /// the next items of the list as JSON, and an empty batch ends the list.
+    /// Makes a response that is a JSON object: the members of `head`, and then a list with the name `name`. Each call
+    /// of `batch` returns the next items of the list, each as JSON. If it returns no items, the list ends.
     pub(super) fn list<F>(&self, head: &impl Serialize, name: &str, mut batch: F) -> Response
     where
         F: FnMut() -> Vec<String> + Send + Unpin + 'static,
@@ -73,12 +73,13 @@ impl Pages {
     }
 }
 
-/// Returns a value as JSON.
+/// Returns the JSON text of a value that has only strings, numbers, lists and objects, so that this cannot fail.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
 }
 
-/// Takes one of `max` permits. If all are taken, returns the answer 503 that says so: `what` is for example `pages are open`.
+/// Takes one of `max` permits. If all are taken, the error is an answer with the status 503. `what` is a part of its
+/// text, for example `pages are open`.
 pub(super) fn try_permit(
     permits: &Arc<Semaphore>,
     max: usize,
@@ -91,7 +92,7 @@ pub(super) fn try_permit(
     })
 }
 
-/// Returns the answer to a request that is over a bound now, but can be sent again soon.
+/// Returns the answer to a request that exceeds a bound now, but can be sent again after a second.
 pub(super) fn busy(detail: String, help: &'static str) -> Response {
     let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -1,6 +1,6 @@
-//! `POST /peek`: shows the state of each limit of the descriptors that the request names. Nothing is taken.
+//! `POST /peek`: shows how much is left of each limit that matches the given descriptors. Nothing is taken.
 //!
-//! An operator asks this before a reset, and after it.
+//! An operator uses this route before and after a reset, to see what the reset has changed.
 
 use std::sync::Arc;
 
@@ -45,12 +45,13 @@ struct PeekedDescriptor<'a> {
 
 #[derive(Serialize)]
 struct PeekedLimit {
-    /// `None` if the server refuses the descriptor because no rule matches it.
+    /// `None` if no rule matches the descriptor. Such a descriptor has a limit only if the server refuses all
+    /// descriptors without a rule.
     limit: Option<LimitDescription>,
     capacity: u64,
     remaining: u64,
     reset_after_ns: u64,
-    /// How long a penalty still refuses every request, in nanoseconds. 0 without a penalty.
+    /// How much longer a penalty will refuse every request, in nanoseconds. 0 if there is no penalty.
     penalty_ns: u64,
 }
 

@@ -1,7 +1,7 @@
-//! `POST /reset`: deletes the counts and penalties of the limits that the request names, for example all limits of one customer.
+//! `POST /reset`: deletes the counts and penalties of limits for given descriptors, for example for one customer.
 //!
-//! With a reset, an operator unblocks a customer at once. Without a reset, the customer would stay blocked until the window or
-//! the penalty ends.
+//! With a reset, the requests of a customer are allowed again at once. Without it, the customer would have to wait
+//! until the window or the penalty ends.
 
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
 
-/// The log shows at most this many characters of the bucket that a reset names.
+/// The log shows at most this many characters of `bucket`, the name in a request to `/v1/hit`.
 const BUCKET_CHARS_MAX: usize = 64;
 
-/// Finds out which of the two kinds of bodies was sent: descriptors for the rules, or the body of a request to `/v1/hit`. Only
-/// the second kind has the member `bucket`. The body is then parsed again as its kind, so that errors are about this kind.
+/// Finds out which kind of body was sent. One kind has descriptors, and the other kind is the body of a request to
+/// `/v1/hit`, which has the member `bucket`. Then the body is parsed again as its kind, so that an error fits what the
+/// client wrote.
 #[derive(Deserialize)]
 struct Kind {
     bucket: Option<IgnoredAny>,
@@ -64,7 +65,7 @@ pub(super) async fn reset<C: Clock>(
     })
 }
 
-/// Resets, for each descriptor, all limits of the rule that the descriptor matches.
+/// For each descriptor, resets all limits of the rule that the descriptor matches.
 async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
     let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {
@@ -74,7 +75,7 @@ async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut R
     Ok(state.service.reset(&wire.domain, &descriptors, reset).await?)
 }
 
-/// Resets one limit that is defined in the request itself.
+/// Resets the limit that a request to `/v1/hit` with the same body would use.
 async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Reset) -> Result<(), Problem> {
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;

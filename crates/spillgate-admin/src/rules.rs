@@ -1,7 +1,7 @@
 //! `GET /rules`: returns the rules that the server uses now, each with its file and line.
 //!
-//! After a reload of the rules files, an operator can check here whether the server uses the new rules. The page also
-//! has the text of a single rule, because the file on the disk may have changed since the server read it.
+//! After a reload of the rules files, an operator can check here whether the server uses the new rules. On request, the
+//! answer has the text of a single rule, because the file on the disk may have changed since the server read it.
 
 use std::sync::Arc;
 
@@ -20,14 +20,15 @@ use spillgate_service::Loaded;
 use super::page::json;
 use super::{AdminState, query_error};
 
-/// The rules that are written to a page at once.
+/// The number of rules in each piece of the list of all rules.
 const BATCH_RULES: usize = 100;
-/// The most text of one rule in an answer, in bytes. A large part of a file can be nested in one rule.
+/// An answer has at most this many bytes of the text of one rule. A rule can contain a large part of its file, because
+/// other rules can be nested in it.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// The most rules with one path that are shown.
+/// If several rules have the same path, an answer has at most this many of them.
 const SAME_PATH_MAX: usize = 8;
 
-/// The query of `GET /rules`: nothing, or the domain and the path of a rule.
+/// What a URL of `GET /rules` can ask for: all rules if both members are `None`, or one rule with its text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RulesQuery {
@@ -63,7 +64,8 @@ struct RuleWithText<'a> {
     text_bytes_left_out: usize,
 }
 
-/// The answer about one rule. More than one rule can have its path, because a value can contain a `=`.
+/// The answer about one rule with its text. It has a list of rules, because the paths of two rules can be the same
+/// text: a value can contain a `=`.
 #[derive(Serialize)]
 struct RulesWithText<'a> {
     domains: Vec<Domain<'a>>,
@@ -97,7 +99,8 @@ impl<'a> RuleWithText<'a> {
         let mut shown = whole;
         if whole.len() > TEXT_BYTES_MAX {
             shown = &whole[..whole.floor_char_boundary(TEXT_BYTES_MAX)];
-            // Whole lines are easier to read. But a file that a program wrote can have very long lines.
+            // The text is cut at the end of a line, because whole lines are easier to read. But a file that a program
+            // wrote can have very long lines. So if more than half of the text would be lost, the cut is within a line.
             let lines = shown.rfind(['\n', '\r']).filter(|end| *end > TEXT_BYTES_MAX / 2);
             shown = shown[..lines.unwrap_or(shown.len())].trim_end_matches(['\n', '\r']);
         }
@@ -109,7 +112,7 @@ impl<'a> RuleWithText<'a> {
     }
 }
 
-/// Removes the indentation that all lines have in common.
+/// Removes the spaces with which all lines begin.
 fn without_indentation(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let spaces = |line: &str| line.len() - line.trim_start_matches(' ').len();

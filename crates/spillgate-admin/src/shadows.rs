@@ -1,6 +1,8 @@
-//! `POST /shadow` and `GET /shadows`: let a rule refuse nothing for a time, and go on counting what it would refuse.
+//! `POST /shadow` and `GET /shadows`: shadow switches. While one is on, its rule refuses nothing, but still counts what
+//! it would refuse.
 //!
-//! When a limit refuses the wrong callers, an operator can stop it at once, and see what it would do.
+//! If a limit refuses the wrong callers, an operator can stop the refusals at once, and still see what the limit would
+//! do.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -96,7 +98,7 @@ impl WireRule<'_> {
         }
     }
 
-    /// Names the rule in the log.
+    /// Returns the text by which the log names the rule.
     fn shown(&self) -> String {
         match self {
             WireRule::All => "all rules".to_owned(),

@@ -1,15 +1,16 @@
-//! `GET /` and `GET /ui/<file>`: the page for operators, in `ui/`.
+//! `GET /` and `GET /ui/<file>`: the files of the page for operators, which are in the folder `ui/`.
 //!
-//! The files are in the binary, so the page needs no other server and is always of the same version as the answers that it
-//! shows. They hold no secret, so they need no token: the page itself asks for the token.
+//! The files are a part of the program, so the page needs no other server, and has the same version as the answers that
+//! it shows. The files hold no secret, so a browser gets them without a token. Then the page asks its user for the
+//! token.
 
 use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use spillgate_http::problem::Problem;
 
-/// What a browser lets the page do: load its own files, and ask its own server. Even if a text became markup by
-/// mistake, it could run no script and send nothing elsewhere.
+/// What a browser lets the page do: load its own files, and send requests to its own server. So even if the page showed
+/// a client's text as HTML by mistake, this text could run no script, and send nothing to another server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -70,7 +71,7 @@ fn answer(file: &File) -> Response {
 mod tests {
     use super::*;
 
-    /// Without this test, only a browser would show that a file was forgotten.
+    /// Without this test, a file that is missing in [`FILES`] would be noticed only in a browser.
     #[test]
     fn each_file_that_a_file_names_is_served() {
         let mut named = 0;
@@ -85,7 +86,7 @@ mod tests {
         assert!(named > FILES.len(), "only {named} names were found");
     }
 
-    /// The policy forbids scripts and styles in markup, so they would silently do nothing.
+    /// The policy forbids scripts and styles in HTML, so a browser would ignore them without an error of the program.
     #[test]
     fn no_file_has_scripts_or_styles_in_markup() {
         for file in [&INDEX].into_iter().chain(&FILES) {

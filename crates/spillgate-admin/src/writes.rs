@@ -1,7 +1,7 @@
-//! Runs the writes of operators, and logs each of them.
+//! Runs the writes of operators (the requests that can change something), and logs each of them.
 //!
-//! From the log, an operator can see who has changed something, and when. Each write has a task of its own, so it runs
-//! to its end and is logged, even if its caller disconnects.
+//! From the log, an operator can see who has changed what, and when. Each write has a task of its own. So even if its
+//! client disconnects, the write runs to its end and is logged.
 
 use std::sync::Arc;
 
@@ -16,32 +16,35 @@ use tokio::sync::Semaphore;
 use super::access::{self, Proof};
 use super::page::try_permit;
 
-/// The maximum number of writes at the same time. A write that waits for a slow store keeps its body in memory.
+/// The maximum number of writes that run at the same time. The bound is needed, because a write that waits for a slow
+/// store keeps its body in memory.
 const WRITES: usize = 16;
 
-/// The log shows at most this many characters of the path of a write. No route is longer, but a path without a route
-/// can be.
+/// The log shows at most this many characters of the path of a write. All routes are shorter, but a request can have
+/// any path.
 const ROUTE_CHARS_MAX: usize = 32;
 
 /// The log shows at most this many characters of what a write has changed.
 const CHANGE_CHARS_MAX: usize = 500;
 
-/// What the log says if a write may have changed something, and this server does not know what.
+/// What the log says instead of the change if a write may have changed something, but this server does not know what.
 const UNKNOWN: &str = "unknown";
 
-/// The log level of this target does not depend on the setting `log_level`, unless the setting names the target.
+/// The target of the log lines about writes. These lines are in the log whatever level the setting `log_level` has,
+/// unless the setting names this target.
 pub const TARGET: &str = "spillgate::writes";
 
-/// What a write has changed, in words. A handler puts it into the extensions of its response, and the log shows it.
+/// What a write has changed, in words. A handler puts this text into the extensions of its response, and the log shows
+/// it.
 #[derive(Clone, Debug)]
 pub(super) struct Change(pub(super) String);
 
-/// The number of further writes that can run now.
+/// Returns [`WRITES`] permits. Each write that runs holds one of them.
 pub(super) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(WRITES))
 }
 
-/// What the log shows of a write, besides its change and its status.
+/// What the log shows about a write, apart from its change and its status.
 #[derive(Debug)]
 pub(super) struct Write {
     route: String,
@@ -64,8 +67,8 @@ impl Write {
     }
 }
 
-/// Logs a write as soon as its outcome is known. If this value is dropped before that, the write has panicked or was
-/// cut off, and the log says that its outcome is unknown.
+/// Logs a write when it ends. If this value is dropped before the write ends, the write has panicked or was cut off.
+/// Then the log says that the change is unknown.
 struct Logged {
     write: Option<Write>,
     metrics: Arc<Metrics>,
@@ -74,7 +77,8 @@ struct Logged {
 impl Logged {
     fn end(mut self, response: &Response) {
         let change = response.extensions().get::<Change>().map(|change| &*change.0);
-        // After an error of the server, a part of the write may have been done.
+        // If the handler gave no change, a client's error means that nothing was changed. After an error of the server,
+        // a part of the write may have been applied.
         let otherwise = if response.status().is_server_error() { UNKNOWN } else { "nothing" };
         if let Some(write) = self.write.take() {
             write.log(change.unwrap_or(otherwise), Some(response.status()));
@@ -93,7 +97,7 @@ impl Drop for Logged {
     }
 }
 
-/// Runs the write `request` to its end, and logs it.
+/// Runs the write `request` to its end, even if its client disconnects, and logs it as `write`.
 pub(super) async fn run(
     permits: &Arc<Semaphore>,
     metrics: &Arc<Metrics>,
@@ -132,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of a log in memory.
+    /// A log that keeps its lines in memory.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -147,8 +151,9 @@ mod tests {
         }
     }
 
-    /// Sends a write to a handler, and polls its answer until it is there, or until the handler waits. Then the caller goes
-    /// away, and the runtime ends. Returns the status and what was logged.
+    /// Sends a write to `handler`, and waits for the answer, but at most for ten turns of the runtime. Then the client
+    /// goes away, and the runtime ends. Returns the status if there was an answer, the number of panics that were
+    /// counted, and what was logged.
     fn sent<F>(permits: usize, handler: impl Fn() -> F + Clone + Send + Sync + 'static) -> (Option<u16>, u64, String)
     where
         F: Future<Output = Response> + Send + 'static,

@@ -1,7 +1,7 @@
-//! The body and the head of a gRPC answer.
+//! The head and the body of a gRPC answer.
 //!
-//! An answer is one message and a status in the trailers. This code sends answers without tonic, because tonic takes
-//! more CPU time.
+//! A successful answer is one message, and then the status OK in the trailers. Such answers are built here and not by
+//! tonic, because tonic takes more CPU time.
 
 use std::mem;
 use std::pin::Pin;
@@ -16,7 +16,8 @@ use tonic::Status;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// The header fields of an answer with a message. Cloning a header map costs less than filling one.
+/// The header fields of an answer with a message. Each answer gets a clone, because that costs less than filling a new
+/// map.
 static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| HeaderMap::from_iter([(CONTENT_TYPE, CONTENT)]));
 static TRAILERS_OF_OK: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]));
@@ -24,11 +25,11 @@ static TRAILERS_OF_OK: LazyLock<HeaderMap> =
 /// The part of an answer that comes after its head.
 #[derive(Debug, Default)]
 pub enum AnswerBody {
-    /// One framed message. The status OK follows.
+    /// One framed message, and then the status OK.
     Message(Bytes),
-    /// Only the status OK, because the message was sent already.
+    /// The state of `Message` after the message was sent: only the status OK is left.
     Ok,
-    /// Nothing, because the head has the status.
+    /// Nothing is left to send. If the head has the status, the body begins in this state.
     #[default]
     End,
     /// The body of an answer that tonic built.
@@ -41,7 +42,7 @@ pub(super) fn of_message(message: Bytes) -> Response<AnswerBody> {
     answer
 }
 
-/// Returns the answer to a request that is not gRPC.
+/// Returns the answer to a request whose content type is not that of gRPC.
 pub(super) fn unsupported() -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::End);
     *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;

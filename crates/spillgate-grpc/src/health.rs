@@ -1,4 +1,5 @@
-//! grpc.health.v1: reports whether the server is ready, once (`Check`) or at each change (`Watch`).
+//! The service grpc.health.v1: reports whether the server is ready. `Check` reports it once, and `Watch` at each
+//! change.
 //!
 //! Envoy and Kubernetes stop sending requests to a server that is not ready.
 
@@ -12,11 +13,11 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// The names of services that a health check can ask for. The empty name is the whole server. Envoy's reference server
-/// calls its rate limit service `ratelimit`.
+/// The services that a health check can name. The empty name is the whole server. `ratelimit` is the name in Envoy's
+/// reference server.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
-/// Answers health checks from the service's readiness.
+/// Answers health checks with the readiness of the service.
 #[derive(Debug)]
 pub(super) struct Health {
     service: Arc<Service>,
@@ -44,8 +45,8 @@ impl HealthApi for Health {
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         if !NAMES.contains(&request.get_ref().service.as_str()) {
-            // The protocol demands a stream for an unknown service, because a server can add the service later. This
-            // server never adds a service, so the stream ends after one status.
+            // For an unknown service, the protocol demands a stream that stays open, because a server can add the
+            // service later. This server never adds a service, so it ends the stream after the status `ServiceUnknown`.
             let unknown = response(ServingStatus::ServiceUnknown);
             sender.try_send(Ok(unknown)).map_err(|_| Status::internal("a new channel is full"))?;
             return Ok(Response::new(ReceiverStream::new(receiver)));

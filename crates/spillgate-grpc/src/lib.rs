@@ -1,6 +1,5 @@
-//! gRPC: the rate limit service (RLS v3), health and reflection.
-//!
-//! Envoy and other proxies ask for decisions over gRPC.
+//! gRPC: Envoy's rate limit service (RLS v3), over which Envoy and other proxies ask for decisions, and the standard
+//! services for health and reflection.
 
 mod answer;
 mod health;
@@ -37,7 +36,7 @@ pub mod proto {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
 }
 
-/// This method has to be fast, so it does not go through tonic.
+/// The method of RLS. It has to be fast, so its calls do not go through tonic.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The services of one gRPC listener.
@@ -49,7 +48,8 @@ pub struct Grpc {
     others: Routes,
 }
 
-/// The services of one gRPC connection. Each connection has its own copy, so that cores do not share reference counts.
+/// The services of one gRPC connection. Each connection has a copy of its own. If all connections shared one copy, the
+/// cores would write the same reference counts at each call.
 #[derive(Debug)]
 pub struct GrpcConnection {
     rls: RateLimits,
@@ -97,7 +97,7 @@ enum Kind<B> {
         deadline: CallDeadline,
         body: B,
     },
-    /// A call whose message is compressed. The status says that this is not supported.
+    /// A call whose message is compressed. The status says that compression is not supported.
     Refused(Box<Status>),
     /// A call of another method, which tonic answers.
     Other(Box<Request<B>>),
@@ -106,8 +106,9 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// Returns the call of `request`, which arrived at the time `came`. A connection decides all calls that it answers
-    /// in one pass at the same time `now`, so that it reads the clock once for all of them.
+    /// Returns the call of `request`, which arrived at the time `came`. All calls of a batch get the same time `now`,
+    /// so that the connection reads the clock only once for the whole batch. A call without `now` reads the clock
+    /// itself.
     pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::NotGrpc
@@ -128,7 +129,7 @@ impl<B> Call<B> {
 impl GrpcConnection {
     /// Answers one call.
     ///
-    /// This is not an `async fn`, because the future of an `async fn` would store the call twice.
+    /// This is not an `async fn`, because the future of an `async fn` would contain the call twice.
     pub fn answer<B>(&self, call: Call<B>) -> impl Future<Output = Response<AnswerBody>> + Send
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -153,7 +154,7 @@ impl GrpcConnection {
         }
     }
 
-    /// Returns the time now, by the clock of the limiter.
+    /// Returns the current time of the limiter's clock. A connection uses it for all calls of one batch.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {

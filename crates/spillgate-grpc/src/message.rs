@@ -1,4 +1,4 @@
-//! Reads and writes the framed message of a unary call.
+//! Reads and writes the framed message of a unary call: a call with one message and one answer.
 //!
 //! The method ShouldRateLimit uses this code instead of tonic, because tonic takes more CPU time.
 
@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 
-/// The length of the prefix of a message: one byte says whether the message is compressed, and four bytes have its
-/// length.
+/// The length of the prefix that frames a message. The first byte says whether the message is compressed, and the other
+/// four bytes have its length.
 const PREFIX_BYTES: usize = 1 + 4;
-/// The size of the buffer for answers.
+/// The size of the buffer that answers share. A longer answer gets a larger buffer.
 const BUFFER_BYTES: usize = 2048;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -31,8 +31,8 @@ where
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
-        // Reading fails if the body is late, or if the client has reset the stream. After a reset the client reads no
-        // status, so this status is for a body that is late.
+        // Reading fails if the body is late, or if the client has reset the stream. After a reset, the client reads no
+        // status. So a client that reads this status was late.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         // Usually the whole message arrives in one piece, which is not copied.
@@ -58,14 +58,15 @@ where
     }
 }
 
-/// Returns the length of the message, or `None` until the prefix has arrived.
+/// Returns the length of the message. `read` is what has arrived of the frame. Returns `None` if `read` is shorter than
+/// the prefix.
 fn message_bytes(read: &[u8]) -> Option<usize> {
     let (_, length) = read.get(..PREFIX_BYTES)?.split_first_chunk::<1>()?;
     length.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
 }
 
-/// Refuses an invalid message as soon as its prefix has arrived, so that the server keeps no bytes that it cannot
-/// decode.
+/// Refuses an invalid message as soon as its prefix has arrived, so that the server does not wait for its other bytes
+/// and keep them.
 fn check_prefix(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     let Some(bytes) = message_bytes(read) else { return Ok(()) };
     match read.first() {
@@ -82,7 +83,7 @@ fn check_prefix(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// Checks in the head of the call that the message is not compressed.
+/// Returns an error if the head of a call says that the message is compressed.
 pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != "identity") else {
         return Ok(());
@@ -94,8 +95,8 @@ pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-/// Writes answers as framed messages. Many answers share one buffer. All answers are built in the same message value,
-/// so that its memory is used again.
+/// Writes answers as framed messages. Several answers share one buffer. Each answer is built in the same value of the
+/// type `M`, so that the memory of its lists is used again.
 #[derive(Debug, Default)]
 pub(super) struct Writer<M>(Mutex<Buffers<M>>);
 
@@ -106,7 +107,7 @@ struct Buffers<M> {
 }
 
 impl<M: Message> Writer<M> {
-    /// Builds a message with `build`, and returns its frame.
+    /// Fills an empty message with `build`, and returns its frame: the prefix and the encoded message.
     pub(super) fn framed(&self, build: impl FnOnce(&mut M)) -> Result<Bytes, Status> {
         let Buffers { buffer, message } = &mut *self.0.lock();
         // If the last answer failed, the buffer can contain a part of that answer.

@@ -1,7 +1,6 @@
-//! ShouldRateLimit: translates Envoy's request into a request to the service, and the answer of the service into a
-//! message for Envoy.
+//! ShouldRateLimit: translates Envoy's request for the service, and the answer of the service for Envoy.
 //!
-//! This is the main path of the server, so it avoids copies and allocations.
+//! This is the main path of the server, so the code avoids copies and allocations.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -50,8 +49,8 @@ impl RateLimits {
 
     /// Reads the message of a call, decides the request in the message, and returns the framed answer.
     ///
-    /// A connection decides all calls that it answers in one pass at the same time `now`. A call that has to wait for
-    /// its message is decided later, at a time of its own.
+    /// `now` is the time of all calls in the batch of this call. If the message of this call arrives later than its
+    /// batch, the call is decided with the time when the message has arrived.
     pub(super) async fn should_rate_limit<B>(
         &self,
         now: Option<Time>,
@@ -62,8 +61,8 @@ impl RateLimits {
         B: Body<Data = Bytes>,
         B::Error: Display,
     {
-        // At its end, this block drops the future that reads the message. The future of the decision, which begins
-        // after that, can use the same memory.
+        // This block drops the future that reads the message. So the future of the decision, which begins after the
+        // block, can use the same memory.
         let (wire, is_late) = {
             let (mut read, mut is_late) = (pin!(message::read(body, self.max_message_bytes)), false);
             let message = poll_fn(|cx| {
@@ -94,7 +93,8 @@ impl RateLimits {
         let limits = self.overrides(&wire.descriptors)?;
         let mut limits = &limits[..];
         let rules = self.service.rules();
-        // RLS cannot tell a client to wait, so no request waits in a queue.
+        // The `max_wait_ns` of this request stays 0, because RLS cannot tell a client to wait for its turn. So a leaky
+        // bucket (a queue) allows only a request whose turn is now.
         let mut request = Request::new(&wire.domain);
         request.reserve(wire.descriptors.len());
         for descriptor in &wire.descriptors {
@@ -120,8 +120,8 @@ impl RateLimits {
         })
     }
 
-    /// Returns the limits that descriptors contain, in the order of the descriptors. Descriptors beyond the bound are
-    /// skipped, because the service refuses a request with too many descriptors.
+    /// Returns the limits that descriptors bring, in the order of the descriptors. Descriptors beyond the bound
+    /// `limits.descriptors` are skipped, because the service rejects the whole request if it has so many.
     fn overrides(&self, descriptors: &[RateLimitDescriptor]) -> Result<Vec<Limit>, Status> {
         let bounded = descriptors.iter().take(self.service.options().bounds.descriptors);
         let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());

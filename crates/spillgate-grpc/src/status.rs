@@ -1,6 +1,6 @@
 //! Translates errors of the service to gRPC status codes.
 //!
-//! From the code, an operator can see which side has to act: the caller, this server or its store.
+//! From the code, an operator can see where the error has to be fixed: at the client, in this server or in its store.
 
 use spillgate::StoreErrorKind;
 use spillgate_service::ServiceError;
@@ -8,19 +8,19 @@ use tonic::Status;
 
 /// Returns the gRPC status of a service error.
 ///
-/// Envoy treats every status except OK as a failure of the rate limit service. Then Envoy's setting
-/// `failure_mode_deny` decides whether Envoy allows the request or answers 500.
+/// Envoy treats every status except OK as a failure of the rate limit service. Envoy's setting `failure_mode_deny`
+/// then decides whether Envoy allows the request or answers 500.
 pub(super) fn status(error: &ServiceError) -> Status {
     let text = error.to_string();
     match error {
-        // The caller's configuration has to change. The same request will fail again.
+        // The configuration of the client has to change. The same request would fail again.
         ServiceError::BadRequest(_) | ServiceError::TooLarge { .. } => Status::invalid_argument(text),
         ServiceError::UnknownLimit(_) => Status::not_found(text),
-        // The listener's `allow` has to change.
+        // The setting `allow` of the listener has to permit refunds, or limits that a request brings.
         ServiceError::Forbidden(_) => Status::permission_denied(text),
-        // A bug of this server. The same request will fail again.
+        // A bug of this server. The same request would fail again.
         ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => Status::internal(text),
-        // The store failed. The caller's failure mode decides, and the caller can try again.
+        // The store failed. The failure mode of the client decides what happens, and the client can try again.
         ServiceError::Store(_) => Status::unavailable(text),
     }
 }

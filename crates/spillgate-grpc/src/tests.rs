@@ -1,5 +1,4 @@
-//! Tests of gRPC calls in situations that a client over the network cannot cause reliably. In the names of these tests,
-//! a batch is all calls that a connection answers in one pass.
+//! Tests of gRPC calls in situations that a client over the network cannot cause reliably.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,8 +19,8 @@ use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 use super::*;
 
 const ALL: u32 = 1_000_000_000;
-/// The limit is a token bucket that regains one unit each nanosecond. If the bucket is empty, it has a unit again at
-/// any later time.
+/// The limit is a token bucket that regains one unit each nanosecond. So if the bucket is empty at one reading of the
+/// clock, it has a unit again at the next reading.
 const RULES: &str = "
 domain: d
 descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1000000000, algorithm: token_bucket}}]
@@ -34,8 +33,7 @@ fn connection() -> GrpcConnection {
     Grpc::new(Arc::new(service), Grants::default(), 1000).expect("the descriptors can be read").connection()
 }
 
-/// A body whose message arrives late. The first field is the number of polls before the message arrives. The second
-/// field is the message.
+/// A body whose message arrives late: the number of polls before the message arrives, and the message.
 struct Late(usize, Option<Bytes>);
 
 impl Body for Late {
@@ -51,7 +49,8 @@ impl Body for Late {
     }
 }
 
-/// Returns a call that takes `hits` units from a bucket. The message of the call arrives after `late` polls.
+/// Returns a call that takes `hits` units from the token bucket with the number `bucket`. The message of the call
+/// arrives after `late` polls.
 fn take(bucket: u32, hits: u32, late: usize) -> Request<Late> {
     let entry = Entry { key: "a".into(), value: bucket.to_string() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };

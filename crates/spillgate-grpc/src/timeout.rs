@@ -1,33 +1,33 @@
-//! How long a caller waits: the `grpc-timeout` field.
+//! How long a client waits for its call: the header field `grpc-timeout`.
 //!
-//! A decision that arrives too late is useless to its caller. The store gets only the time that is left.
+//! A decision that arrives later is useless to the client. So the store has to answer in the time that is left.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// The part of a caller's timeout that is kept for the answer: to write it, and to send it over the network.
+/// This much of a client's timeout is kept for writing the answer and sending it over the network.
 const ANSWER_TIME: Duration = Duration::from_millis(4);
 
-/// The time after which a decision is useless to the caller.
+/// The time when the decision of a call must be ready. `None` if the client set no timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallDeadline(Option<Instant>);
 
 impl CallDeadline {
-    /// Returns the deadline of a call that arrived at `came`. An invalid field is ignored.
+    /// Returns the deadline of a call that arrived at the time `came`. An invalid `grpc-timeout` is ignored.
     pub(super) fn of(headers: &HeaderMap, came: Instant) -> CallDeadline {
         let timeout = headers.get("grpc-timeout").and_then(|field| timeout(field.as_bytes()));
         CallDeadline(timeout.and_then(|timeout| came.checked_add(timeout.saturating_sub(ANSWER_TIME))))
     }
 
-    /// Returns the time that is left, or `None` if the caller set no timeout.
+    /// Returns the time that is left, which is 0 after the deadline. Returns `None` if the client set no timeout.
     pub(super) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 }
 
-/// Parses at most eight digits and a unit.
+/// Parses a value of `grpc-timeout`: at most eight digits and a unit, such as `250m` for 250 milliseconds.
 fn timeout(field: &[u8]) -> Option<Duration> {
     let (unit, digits) = field.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {

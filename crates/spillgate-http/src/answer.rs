@@ -1,7 +1,7 @@
 //! A decision as an HTTP client sees it: the body and the header fields.
 //!
-//! Every route that decides requests uses this code, so clients read one format. Only the route `/json` writes a body
-//! of its own.
+//! Every route that decides requests uses this code, so that clients read one format. Only the body of the route
+//! `/json` is written elsewhere.
 
 use std::borrow::Cow;
 
@@ -27,24 +27,27 @@ const MAX_POLICIES: usize = 8;
 /// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
 pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that could refuse the request, so none in shadow mode. If one limit is known to refuse, the store is
-    /// not asked about the others. These are then left out too, because they have no decision.
+    /// The limits that could refuse the request. Limits in shadow mode are left out, and so are limits without a
+    /// decision: if one limit certainly refuses the request, the store can leave the others undecided.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
-    /// The index in `policies` of the binding limit, which is the limit that the verdict names.
+    /// The index in `policies` of the binding limit, which is the limit that the verdict names. `None` if the verdict
+    /// names no limit, or if that limit is not in `policies`.
     pub(super) binding: Option<usize>,
-    /// The limit whose numbers are in the body.
+    /// The limit and the decision whose numbers are in the body.
     pub(super) shown: Option<(&'a Quota, &'a Decision)>,
     pub(super) rule: Option<&'a str>,
     pub(super) soft_over: bool,
     /// The permits that were taken and can be released.
     pub(super) leases: SmallVec<[Lease; 1]>,
-    /// The id of a reservation. Only the answer to a reservation has this member, and it is null if nothing was taken.
+    /// The id of a reservation. `None` leaves the member out of the body, because only the answer to a reservation has
+    /// it. `Some(None)` writes null, because nothing was taken.
     pub(super) reservation: Option<Option<String>>,
 }
 
 impl<'a> Summary<'a> {
     pub(super) fn of(answer: &'a Answer<'_>) -> Summary<'a> {
-        // If the limit that refuses is hidden (not exposed), the answer shows no other limit in its place.
+        // A hidden limit is one that is not exposed. If a hidden limit refuses, the answer shows no other limit
+        // instead.
         let bound = answer.binding();
         let is_refused_by_hidden = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
         let bound = bound.filter(|(_, b)| b.limit.exposed);
@@ -62,7 +65,7 @@ impl<'a> Summary<'a> {
         };
         let mut seen: SmallVec<[*const spillgate::Hit<'_>; 8]> = SmallVec::new();
         for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
-            // Equal descriptors share a hit. The answer shows this hit once.
+            // Descriptors with the same counter share a hit, which the answer shows only once.
             if seen.contains(&std::ptr::from_ref(decided.hit)) {
                 continue;
             }
@@ -91,7 +94,7 @@ impl<'a> Summary<'a> {
             let quota = decided.limit.quota.clone();
             self.leases.push(Lease { key: decided.hit.key, quota, permits, receipt });
         }
-        // If the store was not asked about a limit, the decision has no numbers.
+        // If the store left the hit undecided, the numbers in its decision have no meaning.
         let is_known = decided.decision.reason != Reason::NotAsked;
         if decided.hit.binding == Binding::Shadow || !is_known || !decided.limit.exposed {
             return;
@@ -109,8 +112,8 @@ impl<'a> Summary<'a> {
         self.policies.push(Policy { name, quota: decided.hit.quota, decision: decided.decision });
     }
 
-    /// Writes the body. If the request is refused, the body is an RFC 9457 problem with the status `denied`. Such a body
-    /// also has the members that the body of an allowed request has.
+    /// Writes the body. The body of a refusal is an RFC 9457 problem with the status `denied`, and also has all members
+    /// that the body of an allowed request has.
     pub(super) fn write_json(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b'{');
         if !self.verdict.allowed {
@@ -124,8 +127,8 @@ impl<'a> Summary<'a> {
         self.write_members(lease_id, out);
     }
 
-    /// Writes the answer to one check of a list. The answer has a member `status`, because the HTTP status is that of the
-    /// whole list.
+    /// Writes the answer to one check of a list. It always has the member `status`, because the HTTP status belongs to
+    /// the whole list.
     pub(super) fn write_item(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         if !self.verdict.allowed {
             return self.write_json(denied, lease_id, out);
@@ -155,8 +158,9 @@ impl<'a> Summary<'a> {
         out.put_u8(b'}');
     }
 
-    /// Writes the member `quota`: the limit as it was configured. The member `limit` outside of `quota` is the capacity
-    /// instead: the burst of a token bucket, or the queue length plus one of a leaky bucket.
+    /// Writes the member `quota`, which has the limit as it was configured. The other member `limit`, which is not in
+    /// `quota`, is the capacity: for example the burst of a token bucket, or the queue length of a leaky bucket plus
+    /// one.
     fn write_quota(&self, out: &mut BytesMut) {
         let Some((quota, _)) = self.shown else {
             out.put_slice(br#","quota":null"#);
@@ -238,7 +242,8 @@ fn member(out: &mut BytesMut, name: &'static str, value: impl Serialize) {
     serde_json::to_writer(out.writer(), &value).expect("invariant: strings and numbers become JSON in memory");
 }
 
-/// Returns the name of a field. The names of the default style are constants, so that they are not parsed each time.
+/// Returns the name of a header field. The names of the default style are constants, so that most answers need not
+/// parse any name.
 fn field_name(name: &'static str) -> HeaderName {
     const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
     const LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -80,8 +80,8 @@ mod tests {
 
     use super::*;
 
-    /// A body with these pieces. The piece `trailers` stands for trailers. `is_end_stream` always returns false, so a
-    /// reader has to poll once more after the last piece.
+    /// A body with these pieces. A piece with the text `trailers` stands for trailers. The method `is_end_stream` of
+    /// this body always returns false, so a reader has to poll once more after the last piece.
     struct Pieces<'t>(&'t [&'static str]);
 
     impl Body for Pieces<'_> {

@@ -1,6 +1,6 @@
-//! `POST /v1/check`: decides requests that consist of descriptors.
+//! `POST /v1/check`: decides requests by the rules.
 //!
-//! A program calls this route for each request that the program serves.
+//! A program calls this route before it serves a request of its own clients.
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -33,7 +33,7 @@ pub(crate) struct Check<'a> {
     pub(crate) domain: Text<'a>,
     #[serde(borrow)]
     pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
-    /// How many units the request takes. A cost of 0 is a peek, which takes nothing.
+    /// How many units each descriptor takes. A cost of 0 is a peek.
     #[serde(default = "one")]
     cost: u64,
 }
@@ -62,10 +62,11 @@ pub(super) async fn check<C: Clock>(
     }
 }
 
-/// Answers a list of checks with a list. Each check is decided independently of the others.
+/// Answers a list of checks with a list. Each check is decided independently of the others, and each item of the answer
+/// has a status of its own.
 ///
-/// The response has the status 200, and each item has a status of its own. If some checks could not be decided, the
-/// response instead has the highest status of these checks.
+/// The response has the status 200, even if checks were refused. If checks could not be decided, the response has the
+/// highest status of these checks.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],

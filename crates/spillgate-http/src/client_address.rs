@@ -1,7 +1,7 @@
 //! Finds the address of the client, so that rules can count the requests of each client.
 //!
-//! Behind a proxy, the socket has the address of the proxy. The address of the client is in a header field. Anybody can
-//! write this field, so it is used only if a trusted proxy has sent it.
+//! Behind a proxy, the socket has the address of the proxy, and the address of the client is in a header field. Anybody
+//! can write this field, so it is used only if a trusted proxy has sent it.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,8 +13,8 @@ use spillgate_service::Peer;
 
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
 ///
-/// A peer on a Unix socket is a process on this machine. It has the address 127.0.0.1, which is trusted only if
-/// `trusted` contains it.
+/// A peer on a Unix socket counts as having the address 127.0.0.1, because it is a process on this machine. It is
+/// trusted only if `trusted` contains this address.
 pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let peer = match peer {
         Peer::Tcp(socket) => socket.ip(),
@@ -23,8 +23,8 @@ pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet])
     spillgate::tower::client_address(peer, headers, trusted)
 }
 
-/// Returns the text by which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses that begin
-/// with the same `ipv6_prefix` bits have the same text, because one client usually has a whole network.
+/// Returns the text under which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses that
+/// begin with the same `ipv6_prefix` bits share a text, because one client usually has a whole network of addresses.
 pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     let mut text = String::with_capacity(48);
     let written = match network_of(address, ipv6_prefix) {

@@ -1,10 +1,10 @@
 //! `GET /v1/forward-auth`: decides the sub-request of a proxy.
 //!
-//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings say
-//! how the header fields of a sub-request become descriptors.
+//! For each request of a client, nginx (`auth_request`), Caddy (`forward_auth`) or Traefik (ForwardAuth) sends a
+//! sub-request with the header fields of that request. The settings say which descriptors are made of these fields.
 //!
-//! Every sub-request gets all descriptors of the settings. If a header field is missing, its value is empty. All
-//! clients that omit a field therefore share one counter, and a client cannot avoid a limit by omitting the field.
+//! Every sub-request gets all descriptors of the settings. If a header field is missing, its value is empty. So all
+//! clients that omit a field share one counter, and a client cannot avoid a limit by omitting the field.
 
 use std::borrow::Cow;
 
@@ -26,11 +26,11 @@ type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 pub struct ForwardAuth {
     /// The domain of the rules for sub-requests. `None` switches `/v1/forward-auth` off.
     pub domain: Option<String>,
-    /// The status of a refusal (nginx wants 403).
+    /// The status of a refusal. nginx needs 401 or 403: it treats every other error status as a failure of this server.
     pub deny_status: u16,
-    /// The length of an IPv6 prefix, in bits. IPv6 clients whose addresses begin with the same prefix share a counter.
+    /// The length of a network prefix, in bits. IPv6 clients in the same network of this length share a counter.
     pub ipv6_prefix: u8,
-    /// One list of entries for each descriptor.
+    /// The descriptors of every sub-request, each as a list of its entries.
     pub descriptors: Vec<Vec<EntrySource>>,
 }
 
@@ -44,15 +44,15 @@ pub struct EntrySource {
 /// Where the value of an entry comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueSource {
-    /// The address of the client: the peer, or the address that trusted proxies report.
+    /// The address of the client: that of the peer, or the one that a trusted proxy reports.
     ClientIp,
     /// A header field of the sub-request. If the field is missing, the value is empty.
     Header(String),
-    /// A fixed text.
+    /// The same text for every sub-request.
     Value(String),
 }
 
-/// The mapping from header fields to descriptors, after the settings were checked.
+/// A [`ForwardAuth`] whose names and status are known to be valid.
 #[derive(Debug)]
 pub(super) struct Mapping {
     domain: Option<String>,
@@ -127,7 +127,7 @@ pub(super) async fn forward_auth<C: Clock>(
     Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }
 
-/// Returns the entries of each descriptor, as keys and values.
+/// Returns the descriptors of a sub-request. `client` is the text under which the client's address is counted.
 fn values<'a>(auth: &'a Mapping, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()

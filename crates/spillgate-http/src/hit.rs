@@ -1,7 +1,7 @@
-//! `POST /v1/hit` decides a request that contains its own limit. `/v1/release` ends a lease (permits that a
-//! `concurrency` limit granted), and `/v1/renew` extends a lease.
+//! `POST /v1/hit` decides a request that contains its own limit. `POST /v1/release` and `POST /v1/renew` end and extend
+//! the leases that a `concurrency` limit has granted, here or over `POST /v1/check`.
 //!
-//! With these routes a program needs no rules files.
+//! With these routes, a program needs no rules files.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ use super::{HttpState, Response};
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
 const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
 
-/// A hit as a client sends it. The bucket and the key name the counter. The other members are the cost and the limit.
+/// A hit as a client sends it. `bucket` and `key` are names that the client chooses: together they name the counter.
+/// The other members are the cost and the limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireHit<'a> {
@@ -173,14 +174,15 @@ struct Renewed {
     lease_ms: u64,
 }
 
-/// Releases the permits of all leases of a lease id.
+/// Releases the permits of all leases of a lease id. Leases that have expired are left out. If all have expired, the
+/// answer is 410.
 pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     let mut released: Option<u64> = None;
-    // Each lease needs two hits, and one request to the store has at most MAX_HITS hits.
+    // Each lease needs two hits, and one request to the store can have at most MAX_HITS hits.
     for leases in leases.chunks(MAX_HITS / 2) {
-        // Each lease is renewed and refunded in one request. The renewal is decided before the refund takes effect.
-        // Therefore the renewal shows whether the lease had expired.
+        // A refund does not say whether the lease had expired. So each lease is renewed and refunded in one request:
+        // the renewal, which is decided before the refund takes effect, fails if the lease had expired.
         let hits: SmallVec<[Hit<'_>; 4]> = leases
             .iter()
             .flat_map(|Lease { key, quota, permits, receipt }| {
@@ -201,11 +203,12 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     }
 }
 
-/// Renews all leases of a lease id, each for its whole duration. If one of the leases has expired, none is renewed.
+/// Renews all leases of a lease id, each for its whole duration from now on. If one of the leases has expired, none is
+/// renewed.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
-    // Each lease needs one hit, and an id has at most MAX_HITS leases. Therefore one request renews all leases, and its
-    // verdict is valid for all of them.
+    // Each lease needs one hit, and an id has at most MAX_HITS leases. So one request to the store is enough, and it
+    // renews all leases or none.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
         .map(|Lease { key, quota, receipt, .. }| {
@@ -240,7 +243,7 @@ fn gone(help: &'static str) -> Problem {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// Returns the lease id of the permits that were taken, or `None` if there are no such permits.
+    /// Returns one lease id for all permits that the request has taken, or `None` if it has taken none.
     pub(super) fn lease_id(&self, summary: &Summary<'_>) -> Option<String> {
         (!summary.leases.is_empty()).then(|| self.0.lease_key.sign(&summary.leases))
     }

@@ -1,6 +1,6 @@
 //! Reads JSON strictly, and borrows strings from the body where that is possible.
 //!
-//! Because reading is strict, a misspelled member is an error with a useful text. Because strings are borrowed, a
+//! Because reading is strict, the client gets a useful error for a misspelled member. Because strings are borrowed, a
 //! request needs few allocations.
 
 use std::borrow::Cow;
@@ -47,9 +47,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A JSON string, number or boolean, as the text by which a request is counted. A string is this text itself. A number
-/// or a boolean becomes a text such as `7`, `1.5` or `true`. A number that is too large to be exact is an error,
-/// because several such numbers would have the same text.
+/// A JSON string, number or boolean as the text under which a request is counted. A number or a boolean becomes a text
+/// such as `7`, `1.5` or `true`. A number that is too large to be read exactly is an error, because several different
+/// numbers would become the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 
@@ -140,8 +140,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
                         return Err(A::Error::custom(message));
                     }
-                    // The time of the search for duplicates grows with the square of the number of entries, so this
-                    // number has a bound here. The service later applies the setting `limits.entries`.
+                    // The time for finding duplicates grows with the square of the number of entries, so this number
+                    // has a bound here, before the service applies the setting `limits.entries`.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -164,11 +164,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 }
 
 /// The largest possible value of the setting `limits.entries`. An object with one member more is still read, so that
-/// the service can refuse it. With two members more, reading ends with an error.
+/// the service can reject it with the same error as a list of entries. With two members more, reading fails.
 const MOST_MEMBERS: usize = 256;
 
-/// A `T` that a client has to write as a JSON object. The deserializer that serde derives for `T` would also accept a
-/// list with the values of the fields. Such a list is always a mistake.
+/// A `T` that a client has to write as a JSON object. Without this type, serde would also accept a list of the values
+/// of the members. Such a list is always a mistake of the client.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -196,7 +196,7 @@ pub fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::E
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
 }
 
-/// Returns the error text, with plain words in place of the names of Rust types.
+/// Returns the text of an error for clients. It has plain words where serde names types of Rust, such as `u64`.
 pub(crate) fn plain(error: &serde_json::Error) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("u64", "a whole number from 0 to 18446744073709551615"),
@@ -224,7 +224,7 @@ pub(crate) enum OneOrMany<T> {
 }
 
 /// Parses one object or a list of objects. A body that begins with `[` is read as a list, and any other body as an
-/// object. Therefore an error text fits what the client wrote.
+/// object. So an error names a list only if the client has sent a list.
 pub(crate) fn one_or_many<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<OneOrMany<T>, serde_json::Error> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'[') {

@@ -1,4 +1,4 @@
-//! Lease ids: signed ids that release or renew the permits of a `concurrency` limit.
+//! Lease ids: signed ids with which a client releases or renews the permits of `concurrency` limits.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use spillgate::{Algorithm, KeyHasher, MAX_HITS, Quota, Receipt, Time};
 use super::signature::{BadId, Signer};
 
 const VERSION: u8 = 1;
-/// The key has 16 bytes. The limit, the duration, the number of permits, and the time and the mark of the receipt have
-/// 8 bytes each.
+/// The length of a lease in an id. The key has 16 bytes. Five numbers of 8 bytes follow: the limit, the duration, the
+/// number of permits, and the time and the mark of the receipt.
 const LEASE_BYTES: usize = 56;
-/// The maximum number of bytes of an id without its tag. The largest id has one lease for each hit that a request can
+/// The maximum number of bytes in an id, without its tag. The largest id has one lease for each hit that a request can
 /// have.
 const MAX_BYTES: usize = 1 + MAX_HITS * LEASE_BYTES;
 
@@ -28,7 +28,7 @@ pub(crate) struct Lease {
 pub(crate) struct LeaseKey(Signer);
 
 impl LeaseKey {
-    /// Derives the signing secret from the key secret.
+    /// Derives the signing secret of lease ids from the key secret.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(Signer::of(keys, "lease ids"))
     }
@@ -46,7 +46,7 @@ impl LeaseKey {
         self.0.sign(bytes)
     }
 
-    /// Returns the leases of an id that was signed with this secret.
+    /// Returns the leases in an id. Fails if the id was not signed with this secret.
     pub(crate) fn open(&self, id: &str) -> Result<Vec<Lease>, BadId> {
         let bytes = self.0.open(id, MAX_BYTES)?;
         let (&VERSION, leases) = bytes.split_first().ok_or(BadId)? else { return Err(BadId) };
@@ -65,8 +65,7 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadId> {
     Ok(Lease { key: u128::from_be_bytes(*key), quota, permits, receipt })
 }
 
-/// Returns whether a request that takes units of `quota` gets a lease: permits that are in use until they are released
-/// or expire.
+/// Returns whether a request that takes units of `quota` gets a lease for them.
 pub(crate) fn is_leased(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::Concurrency
 }

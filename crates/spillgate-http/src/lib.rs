@@ -1,7 +1,5 @@
-//! HTTP: routes for checks, leases and reservations in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON, and for
-//! sub-requests of proxies.
-//!
-//! Programs without gRPC use these routes, and so do proxies such as nginx and Caddy.
+//! HTTP: routes for checks, leases and reservations in JSON, for RLS (Envoy's rate limit service) in protobuf's JSON,
+//! and for sub-requests of proxies such as nginx and Caddy.
 
 mod answer;
 mod body;
@@ -43,24 +41,24 @@ use reservation_id::ReservationKey;
 use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
 use wait::max_wait_ns;
 
-/// The longest time that a request can wait for its turn in a queue, even if the setting `limits.drain` is longer.
+/// The longest time that a request can wait for its turn in the queue of a leaky bucket, whatever the settings say.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// How HTTP requests are answered.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Which header fields about limits an answer has.
+    /// The style of the header fields about limits, for example `ratelimit` and `ratelimit-policy`.
     pub headers: HeaderStyle,
     /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// How the sub-request of a proxy is mapped to descriptors.
+    /// How the sub-request of a proxy becomes descriptors.
     pub forward_auth: ForwardAuth,
     /// Whether callers may send refunds, and limits of their own.
     pub grants: Grants,
     /// The maximum number of bytes of a request's body.
     pub body_bytes: usize,
-    /// The longest time that a request can wait for its turn in a queue (`?wait=`). A value above one minute counts as
-    /// one minute.
+    /// The longest time that a request can wait for its turn in the queue of a leaky bucket (`?wait=`). A value above
+    /// one minute counts as one minute.
     pub max_wait: Duration,
     /// The longest life of a reservation.
     pub reservation_life: Duration,
@@ -73,10 +71,10 @@ pub enum HttpError {
     /// `forward_auth` names a header field that cannot exist.
     #[error("forward_auth: `{0}` is not a valid name of a header field")]
     HeaderName(String),
-    /// `forward_auth.deny_status` is not a status.
+    /// `forward_auth.deny_status` is a number that no HTTP status can have.
     #[error("forward_auth.deny_status: {0} is not an HTTP status")]
     DenyStatus(u16),
-    /// A reservation cannot have this life.
+    /// `limits.reservation` is 0, or longer than a lease can be.
     #[error("limits.reservation: {0}")]
     ReservationLife(spillgate::QuotaError),
 }
@@ -108,8 +106,8 @@ struct HttpContext<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// Makes the state of handlers that get their decisions from `service`.
     ///
-    /// Lease ids are signed with a secret that is derived from the key secret, with which the limiter hashes keys. So
-    /// after a change of the key secret, all old lease ids are invalid.
+    /// Lease ids and reservation ids are signed with secrets that are derived from the key secret, with which the
+    /// limiter hashes keys. So after a change of the key secret, all old ids are invalid.
     ///
     /// # Errors
     /// The [`HttpError`] says which option is invalid.
@@ -155,11 +153,12 @@ enum Route {
     Ready,
 }
 
-/// The methods that a route supports, as the `Allow` header field names them.
+/// The methods that a route supports, in the form of the header field `Allow`.
 const POST: &str = "POST";
 const GET: &str = "GET,HEAD";
 
-/// All routes: path, methods, and what the route does. The first ones are found fastest.
+/// All routes: the path, the methods, and what the route does. The list is searched from its beginning, so
+/// frequent routes should come first.
 const ROUTES: [(&str, &str, Route); 12] = [
     ("/v1/check", POST, Route::Check),
     ("/v1/hit", POST, Route::Hit),
@@ -175,13 +174,13 @@ const ROUTES: [(&str, &str, Route); 12] = [
     ("/readyz", GET, Route::Ready),
 ];
 
-/// Returns the path of each route, and the methods that it supports, as the `Allow` header field names them.
+/// Returns the path of each route, and the methods that the route supports, in the form of the header field `Allow`.
 pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|(path, allowed, _)| (*path, *allowed))
 }
 
 impl<C: Clock> HttpState<C> {
-    /// Answers one request of the HTTP listener, from `peer`.
+    /// Answers one request of the HTTP listener. `peer` is the other end of its connection.
     pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> http::Response<Full<Bytes>>
     where
         B: Body<Data = Bytes>,
@@ -197,8 +196,8 @@ impl<C: Clock> HttpState<C> {
         response
     }
 
-    /// Calls the handler of the request's path. The responses of `/v1/check`, `/v1/hit` and `/json` reuse the header
-    /// map of the request, so that no second map is allocated.
+    /// Calls the handler of the request's path. Handlers that are given the header map of the request reuse the map for
+    /// their response, so that no second map is allocated.
     async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
     where
         B: Body<Data = Bytes>,
@@ -242,8 +241,8 @@ fn unknown_path(uri: &Uri) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
 }
 
-/// Returns the answer to `/healthcheck`. As in Envoy's reference server, the answer is OK unless the
-/// server drains.
+/// Returns the answer to `/healthcheck`. As in Envoy's reference server, the answer is OK unless the server drains. So
+/// unlike `/readyz`, this route does not report a failure of the store.
 fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     match service.readiness() {
         Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
@@ -251,7 +250,7 @@ fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     }
 }
 
-/// Returns the answer to `/readyz`, on any listener.
+/// Returns the answer to `/readyz`. The HTTP listener and the admin listener share it.
 pub fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
     let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, service.readiness_text() + "\n")

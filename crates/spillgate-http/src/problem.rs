@@ -67,12 +67,13 @@ impl Problem {
     }
 }
 
-/// Why a request failed. Each error is counted once, so it has to be known whether the service has counted it already.
+/// Why a request failed. Each error must be counted once, and this type says whether the service has counted it
+/// already.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// An error that this protocol found, for example invalid JSON. It was not counted yet.
+    /// An error that this crate found, for example invalid JSON. It is not counted yet.
     Wire(Problem),
-    /// An error that the service found. The service has already counted it.
+    /// An error that the service found and has counted.
     Service(ServiceError),
 }
 
@@ -89,7 +90,7 @@ impl From<ServiceError> for Failure {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// Returns the problem that the client gets. Errors that this protocol found are counted here and nowhere else.
+    /// Returns the problem that the client gets. Errors that this crate found are counted here and nowhere else.
     pub(super) fn problem(&self, failure: Failure) -> Problem {
         match failure {
             Failure::Service(error) => error.into(),
@@ -108,8 +109,9 @@ impl<C: Clock> HttpState<C> {
 
 /// Gives each service error its status.
 ///
-/// After a status 4xx, the same request would fail again. After 503 it can succeed later. If a sub-request of nginx
-/// (`auth_request`) gets 400 or 503, nginx answers its client with 500. Caddy forwards the status to its client.
+/// After a status 4xx, the same request would fail again. After 503, it can succeed later. Proxies differ: if a
+/// sub-request (`/v1/forward-auth`) gets 400 or 503, nginx answers its client with 500, and Caddy answers its client
+/// with the same status.
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Problem {
         let detail = error.to_string();

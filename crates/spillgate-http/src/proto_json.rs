@@ -1,7 +1,7 @@
-//! Protobuf's JSON mapping of RLS v3 requests.
+//! Reads requests of RLS v3 in the JSON mapping of protobuf.
 //!
-//! The mapping allows field names in camel or snake case, null for absent fields, integers as numbers or strings, and
-//! enums by name or number. A deserializer without the code of this file would accept only some of these forms.
+//! The mapping allows field names in camel case or snake case, null for absent fields, integers as numbers or strings,
+//! and enums by name or number. The deserializers that serde derives accept only some of these forms.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub(super) struct RateLimitDescriptor<'a> {
     pub(super) entries: Option<Vec<Object<Entry<'a>>>>,
     #[serde(default)]
     pub(super) limit: Option<Object<RateLimitOverride>>,
-    /// A `UInt64Value`. The number 0 means a peek.
+    /// 0 means a peek. If the field is absent, `hits_addend` of the request applies.
     #[serde(default, alias = "hits_addend")]
     pub(super) hits_addend: Option<Uint<{ u64::MAX }>>,
     #[serde(default, alias = "is_negative_hits")]
@@ -103,7 +103,7 @@ impl<const MAX: u64> Visitor<'_> for UintVisitor<MAX> {
 /// The names of the units of `envoy.type.v3.RateLimitUnit`. The index of a name is the number of the unit.
 const UNITS: [&str; 7] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"];
 
-/// The number of a `RateLimitUnit`, 0 (unknown) to 6 (year).
+/// The number of a unit, from 0 (unknown) to 6 (year).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnitNumber(pub(super) i32);
 

@@ -1,7 +1,7 @@
-//! Reservation ids: signed ids that settle a reservation.
+//! Reservation ids: signed ids with which a client settles a reservation.
 //!
 //! An id contains the limits as they were when the reservation was made. So the reservation can be settled after a
-//! reload of the rules, and by every server that uses the same store.
+//! reload of the rules, and by every server that uses the same store and the same key secret.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use spillgate_service::{Claim, Reserved};
 use super::signature::{BadId, Signer};
 
 const VERSION: u8 = 2;
-/// The version, the estimate, and the number of the server that has the estimate in its own memory. The number is 0 if the
-/// estimate is in the store.
+/// The length of the head of an id. One byte is the version. Two numbers of 8 bytes follow: the estimate, and the
+/// number of the server that has counted the estimate in its own memory, or 0 if the configured store has counted it.
 const HEAD_BYTES: usize = 1 + 2 * 8;
-/// Two bytes name the algorithm. The key has 16 bytes. The limit, the window or the lease, the capacity, the units, and
-/// the time and the mark of the receipt have 8 bytes each.
+/// The length of a claim in an id. Two bytes name the algorithm, and the key has 16 bytes. Six numbers of 8 bytes
+/// follow: the limit, the window or the lease, the capacity, the units, and the time and the mark of the receipt.
 const CLAIM_BYTES: usize = 2 + 16 + 6 * 8;
 const MAX_BYTES: usize = HEAD_BYTES + MAX_HITS * CLAIM_BYTES;
 
@@ -24,7 +24,7 @@ const MAX_BYTES: usize = HEAD_BYTES + MAX_HITS * CLAIM_BYTES;
 pub(crate) struct ReservationKey(Signer);
 
 impl ReservationKey {
-    /// Derives the signing secret from the key secret.
+    /// Derives the signing secret of reservation ids from the key secret.
     pub(crate) fn of(keys: &KeyHasher) -> ReservationKey {
         ReservationKey(Signer::of(keys, "reservation ids"))
     }
@@ -46,7 +46,7 @@ impl ReservationKey {
         self.0.sign(bytes)
     }
 
-    /// Returns the reservation of an id that was signed with this secret.
+    /// Returns the reservation in an id. Fails if the id was not signed with this secret.
     pub(crate) fn open(&self, id: &str) -> Result<Reserved, BadId> {
         let bytes = self.0.open(id, MAX_BYTES)?;
         let (&VERSION, bytes) = bytes.split_first().ok_or(BadId)? else { return Err(BadId) };
@@ -70,11 +70,12 @@ fn read(bytes: &[u8; CLAIM_BYTES]) -> Result<Claim, BadId> {
     Ok(Claim { key: u128::from_be_bytes(*key), quota, taken, receipt })
 }
 
-/// Returns a quota that counts in the same state as the quota of the reservation, and counts units in the same way.
+/// Returns a quota that has the same state as the quota of the reservation, and counts units in the same way. Options
+/// that a settlement does not need, such as a penalty, are left out.
 fn quota(algorithm: Algorithm, limit: u64, span: Duration, capacity: u64) -> Result<Quota, BadId> {
     let builder = match algorithm {
         Algorithm::Concurrency => Quota::concurrency(capacity).lease(span),
-        // The limit of a bucket is needed, because it says how fast units come back.
+        // A token bucket needs its limit and its capacity: the limit says how fast units come back.
         Algorithm::TokenBucket => Quota::token_bucket(limit, span).burst(capacity),
         algorithm => QuotaBuilder::new(algorithm, capacity, span),
     };

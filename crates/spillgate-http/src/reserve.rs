@@ -1,6 +1,6 @@
-//! `POST /v1/reserve` takes an estimate. `/v1/commit` and `/v1/cancel` settle it.
+//! `POST /v1/reserve` takes an estimate. `POST /v1/commit` and `POST /v1/cancel` settle it.
 //!
-//! A program uses these routes when it knows its cost only after the work.
+//! A program uses these routes if it knows the cost of its work only after the work.
 
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ struct WireCancel<'a> {
 #[derive(Debug, Serialize)]
 struct Settled {
     settled: bool,
-    /// The units that are counted now.
+    /// The units that are now counted instead of the estimate.
     used: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Makes HTTP responses from a status, a content type and a body.
 //!
-//! Each decision and each problem becomes a response here. Every response tells caches not to keep it.
+//! All decisions and problems become responses here, so that each response tells caches not to keep it.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -20,7 +20,8 @@ pub(super) fn object(members: &impl Serialize) -> Response {
     response(StatusCode::OK, JSON, body.into(), HeaderMap::new())
 }
 
-/// Returns a response that caches do not keep. The response reuses the memory of the map `headers`.
+/// Returns a response that caches do not keep. The map `headers` is emptied, and its memory is used for the header
+/// fields of the response.
 pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
     headers.clear();
     headers.insert(CONTENT_TYPE, kind);

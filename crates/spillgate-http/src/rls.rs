@@ -1,6 +1,6 @@
 //! `POST /json`: RLS v3 in protobuf's JSON. The status is 200 if the request is allowed, and 429 if it is refused.
 //!
-//! Envoy's reference server has this route too, and its users test their rules with it.
+//! Users of Envoy's reference server know this route: they test their rules with it.
 
 use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
@@ -37,7 +37,7 @@ struct DescriptorStatus<'a> {
     current_limit: Option<RateLimit<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_remaining: Option<u32>,
-    /// In protobuf's JSON a duration is a number of seconds followed by `s`.
+    /// Whole seconds and the letter `s`, which is how protobuf's JSON writes a duration.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_until_reset: Option<String>,
 }
@@ -98,7 +98,7 @@ fn text<'b>(text: &'b Option<Text<'_>>) -> &'b str {
 }
 
 fn override_of(wire: &RateLimitOverride, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
-    // The number fits into a `u32`, because the parser accepts no larger number.
+    // The conversion never fails, because `RateLimitOverride` accepts no number above `u32::MAX`.
     let units = wire.requests_per_unit.map_or(0, |units| u32::try_from(units.0).unwrap_or(u32::MAX));
     overriding(units, wire.unit.map_or(0, |unit| unit.0), policy)
 }

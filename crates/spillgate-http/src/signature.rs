@@ -1,11 +1,12 @@
 //! Signs the ids that clients get and send back: lease ids and reservation ids.
 //!
 //! An id contains everything that its later use needs, so the server keeps no table of ids. A client that does not know
-//! the signing secret cannot make or change an id. So it cannot release or settle what belongs to other clients.
+//! the signing secret cannot make or change an id. So such a client cannot release or settle what belongs to others.
 //!
-//! An id is base64url(bytes, tag). The tag is a SipHash-2-4-128 of the bytes, with the signing secret. Each kind of id has a
-//! signing secret of its own, which is derived from the key secret (the secret with which keys are hashed). With a shared
-//! store and without `store.key_secret_file`, the key secret is public, so everyone can compute the signing secrets.
+//! An id is a text in base64url: its bytes, and then a tag of 16 bytes. The tag is a SipHash-2-4-128 of the bytes, with
+//! the signing secret. Each kind of id has a signing secret of its own, which is derived from the key secret (the
+//! secret with which keys are hashed). With a shared store and without `store.key_secret_file`, the key secret is
+//! public, so everyone can compute the signing secrets.
 
 use std::hash::Hasher as _;
 
@@ -20,7 +21,7 @@ const TAG_BYTES: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Signer([u8; 16]);
 
-/// The id is invalid: it was not signed with the signing secret of this server, was altered, or has another version.
+/// An id is invalid: it was signed with another signing secret, was altered, or has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadId;
 
@@ -28,20 +29,21 @@ impl Signer {
     /// Derives the signing secret from the key secret. If the key secret changes, the server cannot find its old counts
     /// any more, and old ids become invalid at the same time.
     ///
-    /// A client can read the keys in an id. But these are hashes of other texts, so they do not help a client to
-    /// compute the signing secret without the key secret.
+    /// The signing secret is a hash of `kind` with the key secret. A client can read other hashes with the key secret,
+    /// namely the keys in an id. But from these hashes, nobody can compute the hash of another text.
     pub(crate) fn of(keys: &KeyHasher, kind: &str) -> Signer {
         Signer(keys.start().part(kind.as_bytes()).finish().to_be_bytes())
     }
 
-    /// Returns the id with these bytes.
+    /// Returns the id that has these bytes and their tag.
     pub(crate) fn sign(&self, mut bytes: Vec<u8>) -> String {
         let tag = self.tag(&bytes);
         bytes.extend_from_slice(&tag);
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Returns the bytes of an id that was signed with this secret, and has at most `max_bytes` bytes.
+    /// Returns the bytes of an id without its tag. Fails if the id was not signed with this secret, or if it is longer
+    /// than an id of `max_bytes` bytes can be.
     pub(crate) fn open(&self, id: &str, max_bytes: usize) -> Result<Vec<u8>, BadId> {
         if id.len() > (max_bytes + TAG_BYTES).div_ceil(3) * 4 {
             return Err(BadId);
@@ -69,7 +71,8 @@ impl std::fmt::Debug for Signer {
     }
 }
 
-/// Returns whether `a` and `b` are equal. The time of the comparison does not depend on which bytes differ.
+/// Returns whether `a` and `b` are equal. The comparison takes the same time whichever bytes differ, so nobody can
+/// guess a tag byte by byte.
 pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
     a.len() == b.len() && differ == 0

@@ -1,4 +1,4 @@
-//! `?wait=`: a request that waits for its turn in a queue.
+//! `?wait=`: how long a request may wait for its turn in the queue of a leaky bucket.
 //!
 //! Without this parameter, a request that has to wait for its turn is refused, and the client has to ask again later.
 
@@ -9,16 +9,16 @@ use spillgate_service::text::duration;
 
 use super::problem::Problem;
 
-/// Sleeps until the turn of an allowed request comes. The request stays charged if the caller disconnects during the
-/// sleep.
+/// Sleeps until the turn of an allowed request comes. If the client disconnects during the sleep, the request stays
+/// charged.
 pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
     }
 }
 
-/// Returns how long the caller is willing to wait, in nanoseconds. `?wait=1s` gives 1,000,000,000. Without the
-/// parameter the result is 0. A time above `max` is an error.
+/// Returns how long the client is ready to wait, in nanoseconds: 1,000,000,000 for `?wait=1s`, and 0 without the
+/// parameter. A time above `max` is an error.
 pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {

@@ -1,6 +1,7 @@
 //! Counts decisions, and logs when the memory store is full.
 //!
-//! Every decision is counted here and nowhere else, so that no protocol can forget a counter.
+//! The decisions of all protocols are counted here, so that no protocol can forget a counter. Only the refusals of
+//! blocked requests are counted elsewhere, in `blocked.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,21 +12,22 @@ use super::answer::AnswerView;
 use super::{Loaded, Service, refusals};
 use crate::metrics::{Outcome, Protocol, RuleCounters, ThreadNumber};
 
-/// A full store would fill the log, because each request could find it full. So two lines about it are at least this
-/// far apart.
+/// The shortest time between two warnings that the memory store is full. Without it, every request that finds the
+/// store full could add a line to the log.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
 
-/// Lets the log warn once a minute that the memory store is full, however many requests find it full.
+/// What [`Service::watch_full`] has to remember, so that the log warns at most once in [`FULL_LOG_EVERY_NS`].
 #[derive(Debug, Default)]
 pub(super) struct FullLog {
-    /// The number of requests that found the store full, as the store reported it at the last check.
+    /// The number of requests that had found the store full at the last check.
     requests: AtomicU64,
-    /// When the last warning was logged. 0 before the first one.
+    /// The time of the last warning. 0 before the first one.
     logged_ns: AtomicU64,
 }
 
 impl<C: Clock> Service<C> {
-    /// Copies the numbers that the stores count into the metrics. A page of metrics has old numbers without this call.
+    /// Copies the counts that the stores keep themselves to the metrics. A page of metrics shows old counts unless this
+    /// function is called before the page is written.
     pub fn update_metrics(&self) {
         self.update_operator_metrics();
         let store = self.limiter.store().memory();
@@ -56,8 +58,8 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Counts a request and each of its descriptors. A descriptor that brings its own limit counts as an override and
-    /// for no rule.
+    /// Counts a request and each of its descriptors. A descriptor that brings its own limit is counted as an override,
+    /// and not under any rule.
     pub(super) fn count(
         &self,
         now: Time,
@@ -100,13 +102,13 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Counts the hits on the limits of rules. `counters` has the counters of each rule.
+/// Counts the hits on the limits of rules. Limits that a request brings are not counted.
 ///
-/// Descriptors with the same counter share a hit, which must be counted once. A plan numbers its hits in the order of
-/// the descriptors. So a hit below `counted` is skipped: an earlier descriptor has counted it, or an earlier descriptor
-/// brought the same limit along. Limits that come with a request are not counted.
+/// Descriptors with the same counter share a hit, which must be counted only once. A plan numbers its hits in the order
+/// of the descriptors. So a hit whose number is below `counted` is skipped, because an earlier descriptor shares it.
 ///
-/// Not inlined, because the future of a decision would then keep the values of this function in memory.
+/// This function is not inlined. Otherwise the future of each decision would also contain the variables of this
+/// function, and would be larger.
 #[inline(never)]
 fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerView<'_, '_>) {
     let is_taken = is_taken(answer);
@@ -115,8 +117,8 @@ fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerVie
     for (at, planned) in answer.plan.descriptors.iter().enumerate() {
         let of_rule = planned.rule.and_then(|rule| counters.get(rule.index()));
         let Some(limits) = of_rule.map(RuleCounters::limits) else { continue };
-        // A plan leaves out limits that other rules replace. If none is left out, the hits are in the order of the
-        // rule's limits.
+        // A plan leaves out the limits that another rule replaces. If the plan leaves out no limit of this rule, its
+        // hits are in the order of the rule's limits.
         if planned.hits.len() != limits.len() {
             return count_rest(thread, counters, answer, (at, counted));
         }
@@ -131,8 +133,8 @@ fn count_hits(thread: ThreadNumber, counters: &[RuleCounters], answer: AnswerVie
     }
 }
 
-/// Does what [`count_hits`] does, from the descriptor `first` on, for a plan that has left out limits. This is slower,
-/// because each limit has to be found in its rule.
+/// Continues [`count_hits`] at the descriptor with the index `first`, whose rule has limits that the plan leaves out.
+/// This function is slower, because it has to search each limit in its rule.
 #[cold]
 fn count_rest(
     thread: ThreadNumber,
@@ -153,8 +155,8 @@ fn count_rest(
     }
 }
 
-/// Returns whether the limits that allowed the request have taken its units. If another limit refuses the request,
-/// nothing is taken. The exception is `compat: envoy`, which charges each descriptor even if another one refuses.
+/// Returns whether the limits that allow their hit have also taken its units. If one limit refuses the request, the
+/// other limits take nothing. The exception is `compat: envoy`: it charges a descriptor even if another one refuses.
 #[inline]
 fn is_taken(answer: AnswerView<'_, '_>) -> bool {
     answer.verdict.allowed || answer.plan.separately

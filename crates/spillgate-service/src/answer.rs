@@ -11,7 +11,8 @@ use spillgate::{Decision, Hit, Reason, Verdict};
 /// The answer to one request.
 #[derive(Debug)]
 pub struct Answer<'p> {
-    /// Whether the request is allowed, and when to try again. In shadow mode, every request is allowed.
+    /// Whether the request is allowed, and when to try again. If the whole server is in shadow mode, every request is
+    /// allowed.
     pub verdict: Verdict,
     /// One status for each descriptor, in the order of the descriptors.
     pub statuses: SmallVec<[Status<'p>; 2]>,
@@ -22,21 +23,21 @@ pub struct Answer<'p> {
 /// The result for one descriptor.
 #[derive(Clone, Debug)]
 pub struct Status<'p> {
-    /// Whether a limit of the descriptor refuses, even if this limit is in shadow mode.
+    /// Whether at least one limit of the descriptor refuses. Limits in shadow mode count here too.
     pub over: bool,
-    /// Whether a limit of the descriptor refuses, and the rule is not in shadow mode. If so, clients see the descriptor
-    /// as over the limit. Even then the request can be allowed, because the rule has `quota_mode` or the server is in
-    /// shadow mode.
+    /// Whether `over` is true and the rule is not in shadow mode. Clients then see the descriptor as over the limit.
+    /// The request can be allowed all the same: if the rule has `quota_mode`, or if the server is in shadow mode.
     pub enforced_over: bool,
     /// Whether the descriptor is allowed without being counted.
     pub unlimited: bool,
     /// The rule that matched. `None` if no rule did, or if the descriptor brought its own limit.
     pub rule: Option<&'p Rule>,
-    /// The binding limit. If limits refuse, it is the refusing limit with the longest wait. Otherwise it is the limit
-    /// that has the smallest part of its capacity left.
+    /// The binding limit, which is the one that clients see. If some limits refuse, the binding limit is the refusing
+    /// one with the longest wait. If all limits allow, it is the one with the smallest share of its capacity left.
     ///
-    /// `None` if nothing limits the descriptor, or if the store was asked about no limit ([`Reason::NotAsked`]).
-    /// A limit that is not [exposed](Limit::exposed) is here only if it refuses.
+    /// Limits that the store was not asked about ([`Reason::NotAsked`]) are left out. A limit that is not
+    /// [exposed](Limit::exposed) counts only if it refuses and the rule is not in shadow mode. `None` if no limit is
+    /// left.
     pub limit: Option<&'p Limit>,
     /// The decision of the binding limit, or [`Decision::default`] if there is no such limit.
     pub decision: Decision,
@@ -55,8 +56,8 @@ pub struct LimitDecision<'a, 'p> {
 
 /// The parts of an answer, borrowed before the [`Answer`] is built.
 ///
-/// If the [`Answer`] itself were borrowed, it would be copied once more when it is returned. That copy takes a tenth of
-/// the time of a decision.
+/// Code that counts and logs a decision uses this view. If such code borrowed the [`Answer`] itself, the answer would
+/// be copied once more when it is returned. That copy takes a tenth of the time of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerView<'a, 'p> {
     pub(super) verdict: &'a Verdict,
@@ -98,16 +99,16 @@ impl<'p> Answer<'p> {
         Answer { verdict, statuses, plan, decisions }
     }
 
-    /// Returns all limits of the descriptor at `index`, in the order of its hits. The result is empty if there is no
-    /// such descriptor.
+    /// Returns all limits of the descriptor at `index`, with their hits and decisions, in the order of the hits. The
+    /// result is empty if the request has no descriptor at `index`.
     #[inline]
     pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let (plan, decisions) = (&self.plan, &self.decisions[..]);
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
     }
 
-    /// Returns the binding limit of the whole request, with the index of its descriptor. Returns `None` if the verdict
-    /// names no limit.
+    /// Returns the binding limit of the whole request ([`Verdict::binding`]), with the index of its descriptor. Returns
+    /// `None` if the verdict names no limit.
     #[inline]
     pub fn binding(&self) -> Option<(usize, LimitDecision<'_, 'p>)> {
         let bound = self.verdict.binding?;
@@ -138,7 +139,7 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
 }
 
 /// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse,
-/// the longer wait comes first. If both allow, the decision with the smaller part of its capacity left comes first.
+/// the longer wait comes first. If both allow, the smaller share of the capacity that is left comes first.
 #[inline]
 fn tighter(a: &Decision, b: &Decision) -> bool {
     match (a.allowed, b.allowed) {

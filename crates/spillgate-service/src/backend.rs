@@ -25,7 +25,8 @@ use crate::shared_store::{Asked, SharedStore};
 pub enum Backend {
     /// Stores the counts in this process.
     Memory(MemoryStore),
-    /// Stores the counts in a store that the servers of a fleet share. A local store answers while the shared one fails.
+    /// Stores the counts in a store that the servers of a fleet share. A local store answers while the shared one
+    /// fails.
     Shared(Fleet),
 }
 
@@ -33,8 +34,8 @@ pub enum Backend {
 #[derive(Debug)]
 pub struct Fleet(Box<dyn WithFallback>);
 
-/// Hides the type of the shared store in a [`FallbackStore`]. The code of `decide` is still compiled for each store:
-/// the only dynamic call is the one that makes its future.
+/// A [`FallbackStore`] without the type of its shared store, so that the service needs no type parameter for that
+/// store. The compiler still compiles `decide` for each type of store: only the call that makes its future is dynamic.
 trait WithFallback: fmt::Debug + Send + Sync {
     fn local(&self) -> &MemoryStore;
     fn shared(&self) -> &dyn SharedStore;
@@ -72,7 +73,8 @@ impl<S: Store + SharedStore> WithFallback for FallbackStore<S> {
 }
 
 impl Backend {
-    /// Returns the backend of a fleet: the shared store of `store`, and its local store while the shared one fails.
+    /// Returns a backend for a fleet. The shared store of `store` decides, and while it fails, the local store of
+    /// `store` answers.
     #[must_use]
     pub fn with_fallback<S: Store + SharedStore + 'static>(store: FallbackStore<S>) -> Backend {
         Backend::Shared(Fleet(Box::new(store)))
@@ -87,7 +89,8 @@ impl Backend {
         }
     }
 
-    /// Returns the shared store, if the settings chose one. Commands need it to examine the store.
+    /// Returns the shared store, or `None` for the memory store. Code that watches or examines the shared store needs
+    /// this function.
     #[must_use]
     pub fn shared(&self) -> Option<&dyn SharedStore> {
         match self {
@@ -111,8 +114,8 @@ impl Backend {
         self.shared().map(SharedStore::health)
     }
 
-    /// Returns how long a caller with the timeout `asked` waits for the store. The setting of the store is an upper
-    /// bound. Returns `None` for the memory store, which never makes a caller wait.
+    /// Returns how long a request waits for the shared store: as long as the timeout `asked` of its client, but at most
+    /// as long as the store's own timeout. Returns `None` for the memory store, which never makes a request wait.
     #[inline]
     #[must_use]
     pub fn timeout(&self, asked: Option<Duration>) -> Option<Duration> {
@@ -125,15 +128,15 @@ impl Backend {
         self.shared().is_none_or(|store| store.is_atomic(hits))
     }
 
-    /// Returns why a shared store does not support one of these hits. Returns `None` if it supports all of them, and
-    /// for the memory store.
+    /// Returns why a shared store does not support one of these hits. Returns `None` if the shared store supports all
+    /// of them, or if the store is memory.
     #[inline]
     pub(super) fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
         self.shared()?.unsupported(hits)
     }
 }
 
-/// Callers must always pass the time, because the local store of the fallback has no clock.
+/// `timing` must always contain the time, because the local store of the fallback has no clock.
 impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! How blocks and shadow switches change decisions.
 //!
-//! Decisions call these functions only while a block or a shadow switch may be on.
+//! A decision calls these functions only while a flag says that a block or a shadow switch may be on. At other times, a
+//! decision pays only for reading this flag.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request};
@@ -13,8 +14,8 @@ use crate::metrics::{Protocol, ThreadNumber};
 use crate::operator::millis;
 
 impl<C: Clock> Service<C> {
-    /// If an entry of the request is blocked, counts the request and returns its answer. Neither the rules nor the
-    /// store are asked, so a block works even while the store fails.
+    /// If an entry of the request is blocked, counts the request and returns its answer. A block uses neither the rules
+    /// nor the store, so it works even while the store fails.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse_blocked<'p>(
@@ -27,8 +28,8 @@ impl<C: Clock> Service<C> {
         let (plan, decision) = self.blocked_plan(now, loaded, request)?;
         let decisions: SmallVec<[Decision; 4]> = smallvec![decision];
         let verdict = Verdict::of(&plan.hits, &decisions, now);
-        // `answer::statuses` would return the same. But with one more caller, the compiler would no longer inline that
-        // function, and every other decision would pay for a call.
+        // `answer::statuses` would return the same statuses. But if it were called here too, the compiler would no
+        // longer inline it, and every other decision would pay for a function call.
         let status = |planned: &Planned<'p>| {
             let limit = planned.hits.first().map(|(_, limit)| *limit);
             let decision = limit.map_or_else(Decision::default, |_| decision);
@@ -48,7 +49,7 @@ impl<C: Clock> Service<C> {
     /// If an entry of the request is blocked, returns a plan that refuses the request, and the decision on its only
     /// hit.
     ///
-    /// A server that promises to refuse nothing (`shadow: true`) refuses no blocked request either.
+    /// With the setting `shadow: true`, a server refuses nothing, so it does not refuse blocked requests either.
     pub(super) fn blocked_plan<'p>(
         &self,
         now: Time,
@@ -66,7 +67,7 @@ impl<C: Clock> Service<C> {
         };
         let last_ms = request.descriptors().filter_map(until_ms).max()?;
         let mut plan = Plan::default();
-        // The descriptors share one hit. Nothing is counted, so the key of this hit does not matter.
+        // All blocked descriptors share one hit. This hit is never sent to a store, so its key does not matter.
         plan.hits.push(Hit::new(0, &loaded.blocked.quota, Op::take(1), Binding::Enforce));
         for descriptor in request.descriptors() {
             let mut planned = Planned::default();

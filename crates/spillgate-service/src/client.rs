@@ -1,7 +1,7 @@
 //! Which protocol a request came over, and what its sender may do.
 //!
-//! Every listener makes one [`Client`] for all its connections, so that all their requests are counted and bounded
-//! alike.
+//! Every listener makes one [`Client`] for all its connections. So all requests of a listener are counted under one
+//! protocol, and have the same rights.
 
 use crate::metrics::Protocol;
 
@@ -14,7 +14,7 @@ pub struct Grants {
     pub overriding: bool,
 }
 
-/// The sender of a request, as its listener knows it.
+/// What a listener knows about the senders of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Client {
     /// The protocol under which the request is counted.

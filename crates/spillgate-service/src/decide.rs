@@ -32,8 +32,8 @@ impl<C: Clock> Service<C> {
         self.decide_in(Timing::default(), loaded, request, client)
     }
 
-    /// Does what [`decide`](Service::decide) does, at the time and within the timeout that the caller passes in
-    /// `timing`. If `timing` has no time, the service reads the clock.
+    /// Does what [`decide`](Service::decide) does, but with the time and the timeout in `timing`. If `timing` has no
+    /// time, the service reads the clock.
     ///
     /// # Errors
     /// The errors of [`decide`](Service::decide).
@@ -53,15 +53,15 @@ impl<C: Clock> Service<C> {
             self.metrics.end_decision(begun);
             return Ok(refused);
         }
-        // The plan is built in its final place. A function that returned it within a `Result` would copy the plan once
-        // more.
+        // The plan is not built by `Service::plan`, because that function returns the plan within a `Result`, which
+        // costs one more copy of the plan.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
         self.apply_options(now, &mut plan, loaded, request).map_err(|error| self.rejected(error))?;
-        // `smallvec!` would fill a second list and copy it.
+        // `smallvec![...]` would build a second list and copy it, so `resize` fills this list in its place.
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::new();
         decisions.resize(plan.hits.len(), Decision::default());
         let decided = if plan.separately {
-            // The boxes keep these rare cases out of the future of every other request.
+            // The two boxes keep the large futures of these rare cases out of the future of every other request.
             Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
         } else if plan.sketched {
             match decide_single(now, &plan, &mut decisions) {
@@ -98,7 +98,7 @@ impl<C: Clock> Service<C> {
         Ok(plan)
     }
 
-    /// Applies to the plan what the options demand, and the shadow switches of operators.
+    /// Applies the options of the service, and the shadow switches of operators, to the plan.
     #[inline]
     fn apply_options<'p>(
         &self,
@@ -124,7 +124,7 @@ impl<C: Clock> Service<C> {
         Ok(())
     }
 
-    /// Sends hits to the store, which applies all of them or none.
+    /// Sends hits to the store in one request, which is all or nothing.
     pub(super) async fn decide_hits(
         &self,
         now: Time,
@@ -137,8 +137,8 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        // Limits of rules were checked when the rules were loaded. So an unsupported limit or operation comes from the
-        // client, and the client's request is wrong.
+        // The limits of rules were checked when the rules were loaded. So an unsupported limit or operation comes from
+        // the client, and the error says that the client's request is wrong.
         if let Some(error) = store.unsupported(hits) {
             return Err(ServiceError::BadRequest(error));
         }
@@ -148,14 +148,16 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// Counts a request that was not decided, and the time since `begun` if this request is measured.
+    /// Counts a request that was not decided. If the time of this request is measured, `begun` is when it began, and
+    /// the time since then is counted too.
     #[cold]
     pub(super) fn failed(&self, begun: Option<Instant>, error: ServiceError) -> ServiceError {
         self.metrics.end_decision(begun);
         self.rejected(error)
     }
 
-    /// Counts a request that was not decided. Protocols call this function for errors that they find themselves.
+    /// Counts a request that was not decided, and returns its error. Protocols call this function for errors that they
+    /// find themselves, such as a body that is not JSON.
     #[cold]
     pub fn rejected(&self, error: ServiceError) -> ServiceError {
         match error.rejection() {

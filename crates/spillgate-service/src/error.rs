@@ -1,6 +1,4 @@
-//! The errors of a request that was not decided.
-//!
-//! Each protocol translates them to its own status codes.
+//! The errors of a request that was not decided. Each protocol translates these errors to its own status codes.
 
 use spillgate::{StoreError, StoreErrorKind};
 
@@ -12,8 +10,8 @@ pub enum ServiceError {
     /// The request is invalid. The text says why.
     #[error("{0}")]
     BadRequest(String),
-    /// No limit matches a descriptor that should be reset. The number is the position of this descriptor in the
-    /// request, counted from 1.
+    /// A reset names a descriptor that no limit matches. The number is the position of this descriptor in the request,
+    /// counted from 1.
     #[error("no limit matches descriptor {0}")]
     UnknownLimit(usize),
     /// The request exceeds a bound of the server.
@@ -26,8 +24,9 @@ pub enum ServiceError {
     /// The request needs a right that its listener does not grant. The text names this right.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The store could not decide. The client gets a general explanation, and only the log has the exact text of the
-    /// store. If the request to the store was malformed, the client gets the exact text too.
+    /// The store could not decide. The client gets a general explanation of this kind of error, and only the log has
+    /// the exact text of the store. One kind is an exception: if the request to the store was malformed, the client
+    /// gets the exact text too.
     #[error("{}", store_text(.0))]
     Store(#[from] StoreError),
 }

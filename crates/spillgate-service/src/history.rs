@@ -16,29 +16,31 @@ use spillgate::{Clock, StoreCalls, Time};
 use super::{Loaded, Service};
 use crate::metrics::{LimitCounters, LimitHits, RuleCounters, quantile_ns};
 
-/// How long a step is. Whoever calls [`Service::end_step`] has to keep to this interval.
+/// The length of a step. The server calls [`Service::end_step`] at this interval.
 pub const HISTORY_STEP: Duration = Duration::from_secs(10);
 /// The maximum number of steps, which cover ten minutes. When a further step ends, the oldest one is dropped.
 pub const HISTORY_STEPS: usize = 60;
-/// Only this many limits have a history. One full history takes about 4 kB, so all of them take about 4 MB.
+/// Only the first limits, at most this many, have a history. One full history takes about 4 kB, so all of them take
+/// about 4 MB.
 const LIMITS_MAX: usize = 1000;
-/// Finding a verdict means reading all sampled callers, so each verdict is kept for this long.
+/// To find the verdict of insight on a limit, the server reads all sampled callers. So a verdict is kept for this long.
 const VERDICT_LIFE_NS: u64 = 10_000_000_000;
 /// The latency of a shared store covers this many ended steps, and the current step.
 const LATENCY_STEPS: usize = 6;
 
-/// How many calls took how long. The bounds of the buckets are [`StoreCalls::BOUNDS_NS`].
+/// The number of calls to the shared store in each bucket of a histogram of their durations. The bounds of the buckets
+/// are [`StoreCalls::BOUNDS_NS`].
 type Durations = [u64; StoreCalls::BOUNDS_NS.len() + 1];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStep {
     pub hits: LimitHits,
-    /// Of ten callers that were refused in the last minute, nine have to wait at most this long. `None` if the limit is
-    /// not watched, or if no refused caller has a known wait.
+    /// 90 % of the callers that were refused in the last minute have to wait at most this long. `None` if insight does
+    /// not watch the limit, or if no refused caller has a known wait.
     pub wait_ns: Option<u64>,
 }
 
-/// Numbers of requests: since the server started, or in one step.
+/// Counts of requests, either since the server started or in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub allowed: u64,
@@ -70,8 +72,8 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Calls {
-    /// The durations of all calls since the server started: first as they were when the oldest kept step began, then as
-    /// they were at the end of each kept step. Empty until the first step has ended.
+    /// Each item counts all calls since the server started until one moment. The first item is from the beginning of
+    /// the oldest kept step, and each further item is from the end of a step. Empty until the first step has ended.
     at_ends: VecDeque<Durations>,
 }
 
@@ -82,7 +84,7 @@ pub(super) struct Histories {
     left_out: usize,
 }
 
-/// The history of a limit, and where the rules of one load have this limit.
+/// The history of a limit, and the position of this limit in the rules of one load.
 #[derive(Debug)]
 struct TrackedLimit {
     rule: usize,
@@ -123,8 +125,8 @@ impl Calls {
         push(&mut self.at_ends, durations, LATENCY_STEPS + 1);
     }
 
-    /// Returns the durations of the calls in the last steps and in the current step. `durations` counts all calls since
-    /// the server started.
+    /// Returns the durations of the calls in the last [`LATENCY_STEPS`] steps and in the current step. `durations`
+    /// counts all calls since the server started.
     fn last(&self, durations: &Durations) -> Durations {
         let mut last = *durations;
         for (duration, before) in last.iter_mut().zip(self.at_ends.front().copied().unwrap_or_default()) {
@@ -144,8 +146,8 @@ impl Histories {
         let all = counters.iter().map(RuleCounters::limits).enumerate();
         let all = all.flat_map(|(rule, limits)| (0..).zip(limits).map(move |(index, limit)| (rule, index, limit)));
         let tracked = all.take(LIMITS_MAX).map(|(rule, index, counters)| {
-            // Two rules can have the same counters. Each of them needs its own history, because every history adds its
-            // own steps.
+            // Two rules can have the same counters. A shared history would get a step from each of the two rules, so
+            // each rule needs a history of its own.
             let history = kept.remove(&counters.identity()).map(Arc::clone);
             let history = history.unwrap_or_else(|| Arc::new(LimitHistory::new(counters.clone())));
             TrackedLimit { rule, index, history, judged: Mutex::default() }
@@ -179,13 +181,14 @@ fn push<T>(steps: &mut VecDeque<T>, step: T, most: usize) {
 }
 
 impl Loaded {
-    /// Returns the number of limits that have a history: the first ones of the rules. They are numbered from 0.
+    /// Returns the number of limits that have a history: the first limits, in the order of the rules. They are numbered
+    /// from 0.
     #[must_use]
     pub const fn tracked(&self) -> usize {
         self.histories.limits.len()
     }
 
-    /// Returns the number of limits beyond the bound, which have no history.
+    /// Returns the number of limits without a history, because there are too many limits.
     #[must_use]
     pub const fn untracked(&self) -> usize {
         self.histories.left_out
@@ -200,7 +203,7 @@ impl Loaded {
         Some(LimitView { rule, limit, insight: self.insight(tracked.rule, tracked.index), tracked })
     }
 
-    /// Returns the hits of each limit since the server started, in the order of the limits' numbers.
+    /// Returns the hits since the server started of each limit that has a history, in the order of the limits' numbers.
     pub fn tracked_hits(&self) -> impl Iterator<Item = LimitHits> {
         self.histories.limits.iter().map(|tracked| tracked.history.counters.hits())
     }
@@ -218,13 +221,13 @@ impl LimitView<'_> {
         self.tracked.history.steps.lock().steps.iter().copied().collect()
     }
 
-    /// Returns the verdict of insight and its reason, both at most ten seconds old. Returns `None` if the limit is not
-    /// watched.
+    /// Returns the verdict of insight and its reason, both at most ten seconds old. Returns `None` if insight does not
+    /// watch the limit.
     #[must_use]
     pub fn verdict(&self, now: Time) -> Option<(Verdict, String)> {
         let insight = self.insight?;
         let mut judged = self.tracked.judged.lock();
-        // After the clock was set back, the kept verdict can be from the future.
+        // If the clock was set back, the kept verdict can be from the future. Therefore the difference is absolute.
         let is_fresh = |at: Time| now.as_nanos().abs_diff(at.as_nanos()) < VERDICT_LIFE_NS;
         let (_, verdict, reason) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
             Some(fresh) => judged.insert(fresh),
@@ -238,7 +241,7 @@ impl LimitView<'_> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Ends a step: adds what has happened since the last call to the histories of the server and of its limits.
+    /// Ends a step: adds the counts since the last call to the histories of the server and of its limits.
     pub fn end_step(&self) {
         let (loaded, now) = (self.loaded.load(), self.limiter.now());
         for tracked in &loaded.histories.limits {
@@ -255,28 +258,29 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Returns the numbers of requests since the server started.
+    /// Returns the counts of requests since the server started.
     pub fn totals(&self) -> Totals {
         let [allowed, refused] = [true, false].map(|allowed| self.metrics.requests(allowed));
         let (blocked, errors) = (self.metrics.operator.blocked.get(), self.metrics.store_errors.get());
         Totals { allowed, refused, blocked, errors }
     }
 
-    /// Returns the steps of the whole server, the oldest first, and the end of the last one.
+    /// Returns the steps of the whole server, the oldest first, and the time when the last step ended. The time is
+    /// `None` until a step has ended.
     pub fn history(&self) -> (Vec<Totals>, Option<Time>) {
         let history = self.history.lock();
         (history.steps.iter().copied().collect(), history.ended)
     }
 
-    /// Returns how long the last calls of the shared store took, or `None` if there were none. `durations` counts all
-    /// calls since the server started.
+    /// Returns the latency of the shared store in the last 60 to 70 seconds, or `None` if there were no calls.
+    /// `durations` counts all calls since the server started.
     pub fn store_latency(&self, durations: &Durations) -> Option<StoreLatency> {
         let durations = self.history.lock().calls.last(durations);
         Some(StoreLatency { median_ns: quantile_ns(&durations, 0.5)?, p99_ns: quantile_ns(&durations, 0.99)? })
     }
 
-    /// Returns a number that changes when a reload succeeds or fails, and when blocks or shadow switches change.
-    /// `loaded` are the rules that the caller uses.
+    /// Returns a number that changes when a reload succeeds or fails, and when blocks or shadow switches change. An
+    /// open page then knows that it has to read everything again. `loaded` must be the rules that the answer shows.
     pub fn changes(&self, loaded: &Loaded) -> u64 {
         loaded.number() + self.metrics.reload_failures.get() + self.operator.changes()
     }

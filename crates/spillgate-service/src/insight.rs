@@ -18,30 +18,32 @@ use crate::metrics::judged_units;
 
 /// The maximum number of callers in the sample of one limit.
 const CALLERS: usize = 4096;
-/// A smaller sample says too little. If the memory does not suffice for all limits, the last limits have no insight.
+/// The smallest sample of one limit that still says enough. If `insight.max_callers` does not allow this many callers
+/// for each limit, the last limits have no insight.
 const FEWEST_CALLERS: usize = 64;
 
 /// The insights of all limits, in the order of the rules and of their limits. Empty if insight is off.
 #[derive(Debug, Default)]
 pub(super) struct Insights {
     by_rule: Box<[InsightsOfRule]>,
+    /// Whether samples keep the names of callers, and not only hashes of their keys.
     names: bool,
-    /// The number of callers in each sample.
+    /// The maximum number of callers in each sample.
     callers: usize,
     unwatched: usize,
 }
 
-/// The insight of each limit of a rule. `None` if the limit is not watched.
+/// One item for each limit of a rule. `None` if insight does not watch the limit.
 type InsightsOfRule = Box<[Option<Arc<LimitInsight>>]>;
 
 pub type Watched<'a> = (&'a Rule, &'a Limit, &'a LimitInsight);
 
-/// The insights of the rules before a reload, by domain and path of the rule.
+/// The limits and insights that a reload finds, by domain and path of their rules.
 type Previous<'a> = HashMap<(&'a str, &'a str), Vec<(&'a Limit, &'a Arc<LimitInsight>)>>;
 
 impl Insights {
-    /// Makes the insights of `rules`. A limit that has not changed keeps its insight from the `previous` rules, if its
-    /// sample still has the right size.
+    /// Makes the insights of `rules`. A limit that has not changed keeps its insight from the `previous` rules, unless
+    /// the size of all samples changes.
     pub(super) fn new(
         rules: &Rules,
         (options, seed): (Insight, u64),
@@ -78,8 +80,8 @@ impl Insights {
     }
 }
 
-/// Returns the number of callers in the sample of each limit. When this number changes, all samples begin again. So it
-/// is a power of two, which a reload with a few more limits seldom changes.
+/// Returns the maximum number of callers in the sample of each limit. When this number changes, all samples begin
+/// again. So the number is rounded down to a power of two, which a reload with a few more limits seldom changes.
 fn sample_size(max_callers: usize, limits: usize) -> usize {
     let share = (max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
     1 << share.ilog2()
@@ -95,7 +97,8 @@ fn known(loaded: &Loaded) -> Previous<'_> {
     known
 }
 
-/// Removes the first insight of an equal limit, wherever the rule had this limit before.
+/// Removes the insight of the first limit in `known` that equals `limit`, and returns it. The position of the limit in
+/// its rule may have changed.
 fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) -> Option<Arc<LimitInsight>> {
     let is_equal = |before: &Limit| {
         (&before.name, &before.quota, before.post_paid) == (&limit.name, &limit.quota, limit.post_paid)
@@ -105,8 +108,8 @@ fn take_unchanged(known: &mut Vec<(&Limit, &Arc<LimitInsight>)>, limit: &Limit) 
 }
 
 impl Loaded {
-    /// Returns the first watched limit at this position or after it, and the next position. A position is the index of
-    /// a rule, and the index of a limit in this rule.
+    /// Returns the first watched limit at this position or after it, and the position after that limit. A position is
+    /// the index of a rule, and the index of a limit in this rule. A search for all watched limits begins at `(0, 0)`.
     pub fn watched_from(&self, (mut rule_index, mut index): (usize, usize)) -> Option<(Watched<'_>, (usize, usize))> {
         loop {
             let insights = self.insights.by_rule.get(rule_index)?;
@@ -128,7 +131,8 @@ impl Loaded {
         self.insights.by_rule.get(rule)?.get(index)?.as_deref()
     }
 
-    /// Returns the number of limits that are not watched, because the setting `insight.max_callers` is too small.
+    /// Returns the number of limits without an insight, because the setting `insight.max_callers` is too small. The
+    /// number is 0 if insight is off.
     #[must_use]
     pub const fn unwatched(&self) -> usize {
         self.insights.unwatched
@@ -136,12 +140,13 @@ impl Loaded {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns a random number that distinguishes this server from other servers, and from itself before a restart.
+    /// Returns the random number of this server, which is new after each start.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns a text that two servers have in common if their insights give the same caller the same hash.
+    /// Returns a text that is equal on two servers if their insights give the same caller the same hash. If the texts
+    /// differ, the merged readings of both servers count a caller of both as two callers.
     pub fn caller_check(&self) -> String {
         let seed = self.caller_seed.to_le_bytes();
         format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
@@ -163,6 +168,7 @@ impl<C: Clock> Service<C> {
 /// Returns the number that is mixed with the keys of callers.
 ///
 /// If everybody can know how keys are hashed, the number is random, so that no caller can choose to be in a sample.
+/// Otherwise the number comes from the key secret, so that all servers with this secret have the same number.
 pub(super) fn caller_seed(keys: &KeyHasher, has_public_keys: bool) -> u64 {
     if has_public_keys {
         RandomState::new().build_hasher().finish()
@@ -177,7 +183,7 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
         let Some(rule) = planned[index].rule else { continue };
         let insights = &loaded.insights.by_rule[rule.index()];
         for (hit, limit) in &planned[index].hits {
-            // Descriptors with the same counter share a hit, which is one take.
+            // Descriptors with the same counter share a hit, which insight must count only once.
             let counted = |before: &spillgate::rules::Planned<'_>| before.hits.iter().any(|(other, _)| other == hit);
             if index > 0 && planned[..index].iter().any(counted) {
                 continue;
@@ -197,7 +203,8 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
     }
 }
 
-/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. It is the name of a caller everywhere.
+/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. Insight and replay show this text as the
+/// name of a caller.
 pub fn caller_name(entries: &[(&str, &str)]) -> CallerName {
     let parts = |(index, (key, value))| [if index > 0 { ", " } else { "" }, key, "=", value];
     CallerName::of(entries.iter().copied().enumerate().flat_map(parts))

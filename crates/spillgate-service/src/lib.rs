@@ -1,7 +1,7 @@
 //! Decides requests for all protocols of the server, so that each of them decides, counts and logs in the same way.
 //!
-//! This crate has no types of a wire protocol. No other code calls the limiter to serve a request, or writes the
-//! metrics of decisions.
+//! This crate has no types of a wire protocol. Only this crate calls the limiter to serve a request, and only this
+//! crate writes the metrics of decisions.
 
 mod accounting;
 mod answer;
@@ -76,15 +76,16 @@ pub struct Service<C = SystemClock> {
     options: ServiceOptions,
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
-    /// Since when the shared store does not decide, and why the last probe failed. `None` while the store decides.
+    /// Since when the shared store counts as down because of its probes, and why. It also counts as down before its
+    /// first probe. `None` while the shared store counts as up, and for the memory store.
     outage: Mutex<Option<Outage>>,
     full: FullLog,
     log: RequestLog,
     history: parking_lot::Mutex<History>,
     operator: Operator,
-    /// A random number that distinguishes this server from other servers, and from itself before a restart.
+    /// A random number, by which this server is told apart from other servers. It is new after each start.
     number: u64,
-    /// A secret number that insight mixes with the keys of callers.
+    /// A secret number that insight mixes with the keys of callers, so that callers cannot compute their hashes.
     caller_seed: u64,
 }
 
@@ -129,7 +130,8 @@ impl<C: Clock> Service<C> {
         service
     }
 
-    /// Returns the current rules. An answer borrows from them, so a reload drops no rules that an answer still uses.
+    /// Returns the current rules. An answer borrows from these rules, so they live until the last answer is dropped,
+    /// even if a reload replaces them.
     pub fn rules(&self) -> Guard<Arc<Loaded>> {
         self.loaded.load()
     }
@@ -145,7 +147,8 @@ impl<C: Clock> Service<C> {
         self.update_readiness();
     }
 
-    /// Returns the limiter, for snapshots, for keys of hits and for commands.
+    /// Returns the limiter. To serve a request, use [`decide`](Service::decide) and its relatives instead, because they
+    /// also count.
     pub fn limiter(&self) -> &Limiter<Backend, C> {
         &self.limiter
     }
@@ -154,9 +157,9 @@ impl<C: Clock> Service<C> {
         &self.metrics
     }
 
-    /// Lets this server share its blocks and shadow switches with all servers that use this store.
+    /// Lets this server share its blocks and shadow switches with all servers that use `store`.
     ///
-    /// The store should have connections of its own, so that the lists of blocks delay no decision.
+    /// Give `store` connections of its own, so that commands for these lists delay no decision.
     #[must_use]
     pub fn with_shared_lists(self, store: Box<dyn SharedLists>) -> Service<C> {
         Service { operator: Operator::in_store(store), ..self }

@@ -18,7 +18,7 @@ use crate::operator::BLOCKED;
 /// The name of the limit that refuses descriptors without a matching rule.
 pub const UNMATCHED: &str = "unmatched";
 
-/// The rules of one load, with their counters.
+/// The rules of one load, with everything that is counted and remembered about them.
 #[derive(Debug)]
 pub struct Loaded {
     pub(super) rules: Rules,
@@ -26,13 +26,13 @@ pub struct Loaded {
     pub(super) policies: Policies,
     pub(super) insights: Insights,
     pub(super) histories: Histories,
-    /// How many loads of this service came before.
+    /// 0 for the rules at the start of the service. Each reload adds 1.
     number: u64,
-    /// Locked while refusals are written to the log.
+    /// Locked while refusals are written to the log, so that a thread can wait until another one has written them.
     pub(super) writing: Mutex<()>,
-    /// A limit of 0 for descriptors without a matching rule. `None` if the options allow such descriptors.
+    /// The limit of 0 that refuses descriptors without a matching rule. `None` if the options allow such descriptors.
     unmatched: Option<Limit>,
-    /// A limit of 0 for descriptors that an operator has blocked.
+    /// The limit of 0 that refuses descriptors with a blocked entry.
     pub(super) blocked: Limit,
 }
 
@@ -63,7 +63,7 @@ impl Loaded {
         }
     }
 
-    /// Returns how many loads of this service came before. Each load has a higher number than the one before.
+    /// Returns the number of this load: 0 for the rules at the start of the service. Each reload adds 1.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -76,13 +76,13 @@ impl Loaded {
         self.unmatched.is_some()
     }
 
-    /// If the options refuse descriptors without a matching rule, gives each such descriptor of the plan a limit of 0. A
-    /// refund is not refused.
+    /// If the options refuse descriptors without a matching rule, gives each such descriptor of the plan a limit of 0.
+    /// A refund is not refused.
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };
-        // The key is in the cluster slot of the first hit. Therefore it adds no second slot to a request whose keys are
-        // all in one slot.
+        // In a Redis Cluster, this key is in the slot of the first hit. So a request whose keys are all in one slot
+        // stays in one slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
         for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors()) {
@@ -90,8 +90,8 @@ impl Loaded {
             if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
                 continue;
             }
-            // This hit asks for one unit even if the descriptor only peeks (asks for 0 units), because a limit of 0
-            // would allow a peek.
+            // This hit takes one unit even if the descriptor is only a peek (a cost of 0), because a limit of 0 allows
+            // peeks.
             let index = *refusing.get_or_insert_with(|| {
                 plan.hits.push(Hit::new(key, &limit.quota, Op::take(1), Binding::Enforce));
                 plan.hits.len() - 1

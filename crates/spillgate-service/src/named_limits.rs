@@ -1,4 +1,4 @@
-//! Operations on limits that the caller names: hits that contain a quota, leases, and resets by an operator.
+//! Hits that contain their own quota, releases and renewals of leases, and resets by an operator.
 //!
 //! With hits and leases, a program can use the server without rules files.
 
@@ -15,7 +15,7 @@ use super::{Grants, Service, ServiceError};
 use crate::metrics::{Metrics, Protocol, ThreadNumber};
 
 impl<C: Clock> Service<C> {
-    /// Returns the hashed key of a limit that the caller names.
+    /// Returns the hash of `bucket` and `key`, which name the counter in a request to `/v1/hit`.
     ///
     /// # Errors
     /// `bucket` is empty, or `bucket` or `key` is too long.
@@ -32,8 +32,8 @@ impl<C: Clock> Service<C> {
         Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
     }
 
-    /// Decides hits on limits that the caller names. Releases and renewals of leases are hits too. `named` is the
-    /// bucket and the key, for the log.
+    /// Decides hits that contain their own quota. Releases and renewals of leases are such hits too. `named` has the
+    /// bucket and the key of the request, for the log.
     ///
     /// # Errors
     /// There are too many hits, or the store failed.
@@ -47,8 +47,8 @@ impl<C: Clock> Service<C> {
         let begun = Metrics::begin_decision();
         let now = self.limiter.now();
         let decided = if self.options.shadow {
-            // Shadow mode allows every request. But a renewal is no request: even in shadow mode, all its permits are
-            // renewed, or none.
+            // In shadow mode, every take and every peek is allowed. A renewal keeps its binding, so that even in shadow
+            // mode either all of its leases are renewed, or none.
             let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
             self.decide_hits(now, None, &shadows, decisions).await
@@ -56,7 +56,7 @@ impl<C: Clock> Service<C> {
             self.decide_hits(now, None, hits, decisions).await
         };
         let verdict = decided.map_err(|error| self.failed(begun, error))?;
-        // Releases, renewals and resets are not requests, so they are not counted as allowed or refused.
+        // Releases, renewals and resets ask for no permission, so they are not counted as allowed or refused.
         if hits.iter().any(is_request) {
             self.metrics.count_request(ThreadNumber::current(), protocol, &verdict);
         }
@@ -67,11 +67,11 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. `reset` says what
-    /// was done, also after an error.
+    /// For each descriptor, resets all limits of the rule that the descriptor matches in `domain`. This function writes
+    /// into `reset` what was done, even if it then returns an error.
     ///
     /// If a descriptor is invalid or matches no limit, nothing is reset. If the store fails, the limits of the first
-    /// descriptors can already be reset. Then the caller can send the same request again.
+    /// descriptors can already be reset. The operator can then send the same request again.
     ///
     /// # Errors
     /// The request is malformed or exceeds a bound, no limit matches a descriptor, or the store failed.
@@ -118,16 +118,17 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// What a reset has done, or has done before it failed.
+/// What a reset has done, perhaps before it failed.
 #[derive(Debug, Default)]
 pub struct Reset {
     /// The number of limits that were reset.
     pub limits: usize,
-    /// Each caller in words, by its hash and its rule. No text of the request is shown.
+    /// For each descriptor, a text that names the caller by its hash and its rule. For a hit with its own quota, the
+    /// text has the bucket of the request instead of a rule.
     pub callers: Vec<String>,
-    /// How many of these callers the store was asked to reset. It is one more than `done` if the last reset failed.
+    /// For how many of `callers` a reset was sent to the store. This is one more than `done` if the last reset failed.
     pub asked: usize,
-    /// How many of these callers were reset.
+    /// How many of `callers` were certainly reset.
     pub done: usize,
 }
 
@@ -137,7 +138,7 @@ impl fmt::Display for Reset {
             let (limits, callers) = (self.limits, self.callers[..self.done].join(", "));
             write!(f, "{limits} {} reset: {callers}", if limits == 1 { "limit" } else { "limits" })?;
         }
-        // If the store failed, it may have applied the last reset.
+        // If the store failed, the last reset may have been applied.
         let unknown = self.callers.get(self.done).filter(|_| self.asked > self.done);
         match (unknown, self.done) {
             (Some(caller), 0) => write!(f, "unknown: {caller}"),
@@ -148,7 +149,7 @@ impl fmt::Display for Reset {
     }
 }
 
-/// The error for a reset of a key that the full memory store has in its sketch.
+/// Returns the error for a reset of a key that the full memory store limits by its sketch.
 pub fn not_reset() -> ServiceError {
     ServiceError::BadRequest(
         "the memory for counts is full, and the sketch that limits this key cannot give units back: wait until the key has \
@@ -157,7 +158,7 @@ pub fn not_reset() -> ServiceError {
     )
 }
 
-/// Returns whether the hit asks for permission, so that it can be allowed or refused.
+/// Returns whether the hit asks for permission, and is therefore counted as allowed or refused.
 fn is_request(hit: &Hit<'_>) -> bool {
     matches!(hit.op.kind(), OpKind::Take | OpKind::Peek)
 }

@@ -1,6 +1,6 @@
-//! The changes that operators make: a block, the end of a block, and a shadow switch that is turned on or off.
+//! The changes that operators make: they begin or end a block, or turn a shadow switch on or off.
 //!
-//! This module checks changes against the settings and the rules. [`crate::operator`] keeps the lists.
+//! This module checks whether the settings and the rules permit a change. [`crate::operator`] keeps the lists.
 
 use std::sync::Arc;
 
@@ -15,18 +15,19 @@ use crate::operator::{
 use crate::shared_store::SharedError;
 
 impl<C: Clock> Service<C> {
-    /// Returns the servers to which a block applies, and a shadow switch that names no scope.
+    /// Returns the scope of all blocks, and of a shadow switch that names no scope: the fleet if this server shares its
+    /// lists, and otherwise only this server.
     pub fn scope(&self) -> Scope {
         if self.operator.shared.is_some() { Scope::Fleet } else { Scope::Server }
     }
 
-    /// Returns the current time of the service's clock, in milliseconds since 1970. Blocks and shadow switches end by
-    /// this time.
+    /// Returns the current time of the service's clock, in milliseconds since 1970. This clock decides when blocks and
+    /// shadow switches end.
     pub fn now_ms(&self) -> u64 {
         millis(self.limiter.now())
     }
 
-    /// Blocks an entry. A block on the same entry in the same domain is replaced. Returns the block, and how many
+    /// Blocks an entry, or replaces the block on the same entry in the same domain. Returns the block, and how many
     /// blocks are on now.
     ///
     /// # Errors
@@ -41,8 +42,8 @@ impl<C: Clock> Service<C> {
         let (domain, reason) = (new.domain.map(Arc::from), new.reason.map(Arc::from));
         let value = compared(new.value, self.options.bounds.value_bytes).into();
         let block = Arc::new(Block { key: new.key.into(), value, domain, term, reason });
-        // The shared store counts the blocks of all servers. The lock is held until this server's copy of the list has
-        // the block too.
+        // The list in the shared store has the blocks of all servers, so `put_block` checks whether the list is full.
+        // `version` is a lock, which is held until this server's copy of the list has the block too.
         let version = match &self.operator.shared {
             Some(shared) => {
                 let mut version = shared.lock().await;
@@ -66,7 +67,8 @@ impl<C: Clock> Service<C> {
         Ok((block, blocks))
     }
 
-    /// Ends the block on an entry in a domain, or in all domains if `domain` is `None`. Returns how many blocks were ended.
+    /// Ends the block on an entry in `domain`. If `domain` is `None`, ends all blocks on the entry, in whatever domain.
+    /// Returns how many blocks were ended.
     ///
     /// # Errors
     /// There is no such block, or the shared store failed.
@@ -76,7 +78,7 @@ impl<C: Clock> Service<C> {
             (&*block.key, &*block.value) == (key, value) && (domain.is_none() || block.domain.as_deref() == domain)
         };
         let meant = || self.operator.in_force().blocks(now_ms).filter(is_meant).cloned().collect::<Vec<_>>();
-        // The lock is held until this server's copy has changed too.
+        // `_version` is a lock, which is held until this server's copy of the list has changed too.
         let (meant, _version) = match &self.operator.shared {
             Some(shared) => {
                 let mut version = shared.lock().await;
@@ -137,8 +139,8 @@ impl<C: Clock> Service<C> {
         Ok((scope, term))
     }
 
-    /// Turns off the shadow switches of a rule, or those that apply to all rules. With a `scope`, only the switch of
-    /// this scope is turned off. Returns the scopes of the switches that this call turned off.
+    /// Turns off the shadow switches of one rule, or those that apply to all rules. If `scope` names a scope, only the
+    /// switch of this scope is turned off. Returns the scopes of the switches that were turned off.
     ///
     /// # Errors
     /// No such switch is on, or the shared store failed.
@@ -170,8 +172,8 @@ impl<C: Clock> Service<C> {
         ended
     }
 
-    /// Removes blocks and switches that have ended, and reads the lists in the shared store if they have changed. The
-    /// server calls this function each second.
+    /// Removes the blocks and switches that have ended. Then, if the lists in the shared store have changed, reads
+    /// them. The server calls this function each second.
     ///
     /// # Errors
     /// The shared store did not answer, or refused a command. This server's copy of the lists stays in use.
@@ -212,8 +214,8 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    /// Checks the lengths of a key and a domain. Longer ones would be useless: requests with them are rejected, or the
-    /// shared store could not keep them.
+    /// Checks the lengths of a key and a domain. A block with a longer key or domain would be useless, because requests
+    /// with such a key or domain are rejected, or because the entry in the shared store would not be valid.
     fn check_names(&self, key: &str, domain: Option<&str>) -> Result<(), ChangeError> {
         let max = self.options.bounds.key_bytes.min(NAME_BYTES);
         for (name, text) in [("key", Some(key)), ("domain", domain)] {
@@ -225,7 +227,7 @@ impl<C: Clock> Service<C> {
         Ok(())
     }
 
-    /// Checks that the rule exists. If not, the error suggests the name that is most similar.
+    /// Checks that the rule exists. Otherwise the error suggests the rule or domain with the most similar name.
     fn check_rule(&self, of: ShadowOf<'_>) -> Result<(), ChangeError> {
         let ShadowOf::Rule { domain, path } = of else { return Ok(()) };
         let loaded = self.rules();

@@ -1,6 +1,4 @@
-//! The options of a service: what it refuses, and how large a request can be.
-//!
-//! The settings file has more options, which the service does not know.
+//! The options of a service. The settings file has more settings, which the service does not know.
 
 use spillgate::OnStoreFailure;
 
@@ -12,7 +10,7 @@ pub struct Bounds {
     pub entries: usize,
     /// The maximum number of bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// The maximum number of bytes of an entry's value that choose the counter. Further bytes do not change the
+    /// At most this many bytes of an entry's value choose the counter. Values that differ only in later bytes share a
     /// counter, but rules match the whole value.
     pub value_bytes: usize,
 }
@@ -29,32 +27,32 @@ pub struct ServiceOptions {
     pub shadow: bool,
     /// Whether the service refuses descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// What a limit that came with the request does while the shared store fails.
+    /// What a limit that a request brings does while the shared store fails.
     pub on_store_failure: OnStoreFailure,
     pub bounds: Bounds,
-    /// Whether everybody can know how keys are hashed: the store is shared, and the settings name no key secret.
+    /// Whether everybody can know how keys are hashed. True if the store is shared and the settings name no key secret.
     pub has_public_keys: bool,
-    /// What is remembered about the callers of each limit.
+    /// How many callers insight watches, and how reports show them.
     pub insight: Insight,
 }
 
-/// What the server remembers about callers, in order to say what the limits do to them. The default is nothing.
+/// The options of insight. By default, insight watches no callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Insight {
-    /// The maximum number of callers in the samples of all limits together. 0 means that nothing is remembered.
+    /// The maximum number of callers in the samples of all limits together. 0 turns insight off.
     pub max_callers: usize,
-    /// How reports show callers.
+    /// How reports show the callers in the samples.
     pub keys: CallerKeys,
 }
 
 /// How reports show the callers that take the most units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallerKeys {
-    /// They are not shown.
+    /// Reports do not show callers.
     #[default]
     Off,
-    /// By a hash.
+    /// By a hash of their keys.
     Hashed,
-    /// By the beginning of their descriptors.
+    /// By the beginning of their descriptors, such as `user_id=7`.
     Plain,
 }

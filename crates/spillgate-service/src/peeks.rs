@@ -1,27 +1,27 @@
 //! Counts peeks (requests of cost 0) at limits that refuse no peek.
 //!
-//! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. If the limit lacks
-//! `post_paid`, it allows every stream, and no error shows this mistake. So the service counts such peeks, and warns of
-//! them in the log.
+//! With `apply_on_stream_done`, Envoy peeks when a stream begins, and charges when the stream ends. A limit without
+//! `post_paid` allows every peek, so it never refuses a stream, and no error shows this mistake. Therefore the service
+//! counts such peeks, and warns of them in the log.
 
 use spillgate::rules::{Action, Limit, Request};
 use spillgate::{Clock, OpKind};
 
 use super::{Answer, Loaded, Service};
 
-/// The log warns of at most this many rules. Peeks at further rules are only counted.
+/// The log warns of peeks at no more than this many rules. Peeks at further rules are only counted.
 const MAX_WARNINGS: usize = 100;
 
 /// Returns whether this limit refuses no peek, although it would refuse some with the option `post_paid`.
 ///
-/// There are rare exceptions: after a reload has lowered the limit, for example, such a limit does refuse a peek.
+/// Rarely, such a limit does refuse a peek: for example, if a reload has lowered the limit below what is already used.
 fn never_refuses_a_peek(limit: &Limit) -> bool {
     let quota = &limit.quota;
     quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)
 }
 
 impl<C: Clock> Service<C> {
-    /// Counts peeks at limits that never refuse a peek, and writes one warning for each of their rules.
+    /// Counts the peeks of a request at limits that never refuse a peek. Warns once for each rule with such a limit.
     #[cold]
     pub fn count_peeks(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
         let peeks = request.descriptors().enumerate().filter(|(_, descriptor)| descriptor.action == Action::Take(0));

@@ -1,16 +1,15 @@
-//! The client at the other end of a connection.
-//!
-//! With this type, protocols do not need the types of sockets.
+//! Who is at the other end of a connection. With this type, the crates of the protocols need no types of sockets.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// A client, named by its address.
+/// What a server knows about the other end of a connection. It is shown as an address such as `192.0.2.1:4711`, or as
+/// `unix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// A client on the network.
+    /// A client of a TCP socket. Behind a proxy, this is the address of the proxy.
     Tcp(SocketAddr),
-    /// A process on this machine that may open the Unix socket.
+    /// A process on this machine that has the right to open the Unix socket. It has no address.
     Unix,
 }
 

@@ -1,7 +1,7 @@
 //! Whether the server should get requests, and if not, why.
 //!
-//! Load balancers ask for the readiness of a server. A server that cannot decide some of its limits must get no requests
-//! while other servers can decide these limits.
+//! Load balancers ask each server for its readiness, and send requests only to ready servers. A server that cannot
+//! decide some of its limits is not ready, so that the requests go to servers that can.
 
 use std::sync::PoisonError;
 
@@ -15,14 +15,14 @@ use super::Service;
 pub enum Readiness {
     /// The server should get requests.
     Ready,
-    /// The server should get no requests, because the store does not decide and some limits have the policy
-    /// `on_store_failure: error`.
+    /// The server should get no requests, because the shared store does not decide and some limits have the policy
+    /// `on_store_failure: error`, so only the store can decide them.
     StoreDown,
     /// The server should get no more requests, because it ends as soon as the requests in flight are answered.
     Draining,
 }
 
-/// A time in which the shared store does not decide.
+/// A time in which the shared store does not decide, with its beginning and its cause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
     since: Time,
@@ -58,8 +58,8 @@ impl Policies {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns the readiness now. Requests can find an outage of the store before a probe does, and such an outage
-    /// counts too.
+    /// Returns the readiness now. A request can find out that the store fails before a probe does. The readiness takes
+    /// this into account too.
     pub fn readiness(&self) -> Readiness {
         match *self.readiness.borrow() {
             Readiness::Ready if self.lacks_store() => Readiness::StoreDown,
@@ -87,8 +87,8 @@ impl<C: Clock> Service<C> {
         });
     }
 
-    /// Sets the result of a probe: why the shared store does not decide, or `None` if it decides. The watcher of the
-    /// store calls this function after each probe.
+    /// Sets why the shared store does not decide, or `None` if it decides. The server calls this function after each
+    /// probe of the store.
     pub fn set_store_error(&self, why: Option<StoreErrorKind>) {
         {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,13 +109,14 @@ impl<C: Clock> Service<C> {
         self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }
 
-    /// Returns why the shared store does not decide. Returns `None` if it decides, and for the memory store.
+    /// Returns why the shared store does not decide. Returns `None` if it decides, or if the store is memory.
     pub fn store_error(&self) -> Option<StoreErrorKind> {
         self.outage().map(|outage| outage.why)
     }
 
-    /// Returns the outage of the shared store, if there is one. A circuit breaker that stops all requests to the store
-    /// counts as an outage too, because requests can find an outage before a probe does.
+    /// Returns the outage of the shared store, if there is one. If requests find an outage before a probe does, they
+    /// open the circuit breaker, which then stops all requests to the store. So an open circuit breaker counts as an
+    /// outage.
     fn outage(&self) -> Option<Outage> {
         let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {

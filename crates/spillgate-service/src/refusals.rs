@@ -1,6 +1,6 @@
 //! Logs how many requests each limit has refused.
 //!
-//! A rule can have several limits. The log says which of them refused, and where a rules file has this limit.
+//! A rule can have several limits. The log says which of them refused, and at which line of a rules file that limit is.
 
 use std::cmp::Reverse;
 use std::iter::zip;
@@ -13,8 +13,8 @@ use crate::metrics::RuleCounters;
 
 use super::{LimitDecision, Loaded};
 
-/// Each call of `log_refusals` writes at most this many lines that name a limit. One more line has the sum of all other
-/// limits.
+/// Each call of `log_refusals` writes at most this many lines that name a limit, and one more line with the sum of all
+/// other limits.
 const LINES_A_MINUTE: usize = 9;
 
 #[cold]
@@ -31,7 +31,8 @@ pub(super) fn count<'a, 'p: 'a>(
     }
 }
 
-/// After a reload, the refusals by the old rules are logged when the last request that uses these rules has ended.
+/// After a reload, some requests still use the old rules. When the last of them has ended, this code logs the refusals
+/// by the old rules that are not in the log yet.
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.log_refusals();
@@ -42,8 +43,8 @@ impl Loaded {
     /// Logs how many requests each limit has refused since the last call. The limits with the most refusals come
     /// first. There are at most ten lines.
     pub fn log_refusals(&self) {
-        // The process calls this function before it ends. If another thread is then still writing its lines, this lock
-        // waits for that thread, so that no line is lost.
+        // The server calls this function a last time before the process ends. This lock then waits until another thread
+        // that is in this function has written its lines. Otherwise these lines could be lost.
         let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
         for (rule, counters) in zip(self.rules.rules(), &self.counters) {

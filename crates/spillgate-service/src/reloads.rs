@@ -1,6 +1,6 @@
 //! The last reloads of the rules, with their time, outcome, errors and changes.
 //!
-//! The log goes back further, but not every operator can read the log.
+//! The log has earlier reloads too, but not every operator can read the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const LINES_MAX: usize = 100;
 /// At most this many bytes of a line are kept. The rest is cut off.
 const LINE_BYTES_MAX: usize = 500;
 
-/// The last reloads. It is cheap to clone, and all clones are the same list.
+/// The list of the last reloads. A clone of this value is cheap, and is the same list.
 #[derive(Clone, Debug, Default)]
 pub struct ReloadHistory(Arc<Mutex<VecDeque<Arc<Reload>>>>);
 
@@ -24,11 +24,11 @@ pub struct Reload {
     /// When the reload began, in milliseconds since 1970.
     pub at_ms: u64,
     pub outcome: Outcome,
-    /// What was loaded. `None` if the reload failed.
+    /// `None` if the reload failed.
     pub loaded: Option<LoadedCounts>,
-    /// What was wrong, if the reload failed.
+    /// Why the reload failed. Empty if it succeeded.
     pub errors: Lines,
-    /// How the new rules differ from the old ones.
+    /// How the new rules differ from the rules before the reload.
     pub changes: Lines,
 }
 
@@ -42,7 +42,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// How much a reload has read.
+/// How many files, domains and rules a reload has loaded, and how many warnings it gave.
 #[derive(Debug, Serialize)]
 pub struct LoadedCounts {
     pub files: usize,
@@ -55,7 +55,7 @@ pub struct LoadedCounts {
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lines {
     lines: Vec<String>,
-    /// The number of lines that did not fit.
+    /// The number of further lines, which were not kept.
     left_out: usize,
 }
 
@@ -76,7 +76,7 @@ impl Lines {
         self.lines.push(line);
     }
 
-    /// Returns the lines that fitted.
+    /// Returns the lines that were kept: the first 100 at most, without those that are only counted.
     #[must_use]
     pub fn kept(&self) -> &[String] {
         &self.lines

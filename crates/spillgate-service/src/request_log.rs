@@ -16,26 +16,26 @@ use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// In each second, the log gets at most this many lines about requests. These lines have the level debug.
+/// In each second, the log gets at most this many lines about requests, which have the level debug.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// In each minute of the clock, the log gets at most this many lines about descriptors that no rule matches. Any 60
-/// seconds can overlap two minutes of the clock, so they have at most 2 * 4 = 8 such lines. With at most ten lines
-/// about refusals, the sum is below twenty lines.
+/// In each minute of the clock, the log gets at most this many lines about descriptors that no rule matches. Any period
+/// of 60 seconds overlaps at most two minutes of the clock, so it has at most 2 * 4 = 8 such lines. Together with at
+/// most ten lines about refusals, these are fewer than twenty lines.
 const UNMATCHED_A_MINUTE: u64 = 4;
 
 /// In each second, at most this many descriptors without a matching rule are looked up. A lookup finds out whether the
-/// log already has a line about the descriptor. The bound keeps a flood of such descriptors cheap. A new descriptor that
-/// is not looked up can get its line when it comes again.
+/// log already has a line about such a descriptor. The bound keeps a flood of these descriptors cheap. A new descriptor
+/// that is not looked up in one second can get its line when it comes again in a later second.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
-/// The maximum number of bytes of a client's text in one line.
+/// The maximum number of bytes of each text of a client in a line. A longer text is cut.
 const MAX_SHOWN_BYTES: usize = 1024;
 
-/// How many lines are remembered, so that they are not written again.
+/// How many lines about descriptors without a rule are remembered, so that they are not written again.
 const REMEMBERED: usize = 256;
 
-/// In the table of written lines, a line can be remembered at this many positions.
+/// The hash of a line selects this many positions in the table of remembered lines. The line is at one of them.
 const WAYS: usize = 4;
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct RequestLog {
     unmatched: LineBound,
     lookups: LineBound,
     hasher: RandomState,
-    /// Hashes of the lines that were written. 0 is a free position.
+    /// The table of remembered lines. It has their hashes, and 0 at each free position.
     written: [AtomicU64; REMEMBERED],
 }
 
@@ -90,7 +90,7 @@ impl RequestLog {
         tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "decided");
     }
 
-    /// Logs one request that names its own limits.
+    /// Logs hits that contain their own quota, such as a request to `/v1/hit`.
     #[cold]
     pub(super) fn hit(&self, now: Time, named: Option<(&str, &str)>, hits: &[Hit<'_>], verdict: &Verdict) {
         let Some(left_out) = self.requests.line(now) else { return };
@@ -112,8 +112,8 @@ impl RequestLog {
         }
     }
 
-    /// Logs a descriptor that no rule matches: one line for each unknown domain, and one for each list of keys in a known
-    /// domain.
+    /// Logs a descriptor that no rule matches. Each unknown domain gets one line. In a known domain, each list of keys
+    /// gets one line.
     #[inline]
     pub(super) fn unmatched(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
         if !self.lookups.is_used_up(now) && tracing::enabled!(Level::INFO) && self.lookups.line(now).is_some() {
@@ -145,7 +145,8 @@ impl RequestLog {
         }
     }
 
-    /// Returns whether this line is new and the bound allows it. If so, remembers the line.
+    /// Returns whether the line with this hash is not remembered yet, and [`UNMATCHED_A_MINUTE`] allows it. If so,
+    /// remembers the line.
     fn is_new(&self, hash: u64, now: Time) -> bool {
         let hash = hash.max(1);
         let ways = || (0..WAYS).map(|way| &self.written[(hash as usize).wrapping_add(way) % REMEMBERED]);
@@ -157,12 +158,12 @@ impl RequestLog {
     }
 }
 
-/// A bound on the lines, or on the lookups, of each period.
+/// A bound on the number of lines, or of lookups, in each period of the clock.
 #[derive(Debug)]
 struct LineBound {
     lines: u64,
     period_ns: u64,
-    /// The number of the current period, counted from 1970.
+    /// The number of the current period. Period 0 began with the year 1970.
     period: AtomicU64,
     /// How many lines were requested in this period, including those that were left out.
     requested: AtomicU64,
@@ -180,13 +181,13 @@ impl LineBound {
         requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Counts a request for a line. Returns `None` if this period allows no further line. Otherwise returns the number
-    /// of lines that were left out: the first line of a period has the number of the last period with lines, and every
-    /// other line has 0.
+    /// Counts a request for a line. Returns `None` if this period allows no further line. Otherwise returns a number of
+    /// lines that were left out, which the line shows: for the first line of a period, it is how many lines the last
+    /// period with lines has left out. For every other line, it is 0.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
-        // If `now` is in the period just before the current period, this call is only late. If `now` is in an earlier
-        // period, the clock has stepped back.
+        // If `now` is in the period just before the current one, another thread was faster, and this call belongs to
+        // the current period too. If `now` is in an even earlier period, the clock has stepped back.
         let is_new = period > before || period + 1 < before;
         let begins = || self.period.compare_exchange(before, period, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let mut left_out = 0;
@@ -197,7 +198,7 @@ impl LineBound {
     }
 }
 
-/// A text from a client, cut to a bounded length. The log escapes it.
+/// A text from a client, cut after [`MAX_SHOWN_BYTES`]. The log escapes its special characters.
 #[derive(Default)]
 struct BoundedText(String);
 

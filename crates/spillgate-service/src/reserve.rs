@@ -1,6 +1,6 @@
 //! Reservations by the rules: an estimate is taken before the work, and corrected after it.
 //!
-//! [`spillgate::reservation`] explains the records, by which a reservation is settled only once.
+//! [`spillgate::reservation`] explains the records, which make sure that a reservation is settled only once.
 
 use std::time::Duration;
 
@@ -18,17 +18,18 @@ use super::sketched::{place_of, refuse_sketches};
 use super::{Client, Loaded, Service, ServiceError};
 use crate::metrics::{Metrics, Protocol};
 
-/// The two limits that records of reservations can have. They differ in what happens while the shared store fails.
+/// The two quotas that records of reservations can have. They differ in what happens while the shared store fails.
 #[derive(Clone, Debug)]
 pub struct Records {
-    /// For keys with a limit that is `on_store_failure: local`: the server then makes the record in its own memory.
+    /// For keys with a limit that is `on_store_failure: local`. While the shared store fails, the server counts such a
+    /// limit in its own memory, and makes the record there too.
     local: Quota,
-    /// For all other keys: the record is then not made, because no limit of its key counts.
+    /// For all other keys. While the shared store fails, none of their limits counts, so no record is made.
     shared: Quota,
 }
 
 impl Records {
-    /// Returns the limits of records whose reservations can be settled during `life`.
+    /// Returns the quotas of records whose reservations can be settled during `life`.
     ///
     /// # Errors
     /// `life` is 0, or longer than a lease can be.
@@ -44,23 +45,23 @@ impl Records {
 pub struct Claim {
     /// The hashed key of the counter, or of the record.
     pub key: u128,
-    /// The limit. For a record, this is a concurrency limit.
+    /// The quota that counted the units. For a record, it is a concurrency limit.
     pub quota: Quota,
     /// The units that were taken, or 1 for a record.
     pub taken: u64,
-    /// The receipt of the take, which the settlement has to show.
+    /// The receipt of the take. With this receipt, the settlement changes only units of that take.
     pub receipt: Receipt,
 }
 
 /// A reservation that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The units that the caller estimated, at least 1.
+    /// The units that the client estimated, at least 1.
     pub estimate: u64,
-    /// The number of the server that counted the estimate in its own memory, because the shared store failed. `None` if
-    /// the configured store counted the estimate.
+    /// If the shared store failed and a server counted the estimate in its own memory, the number of this server.
+    /// `None` if the configured store counted the estimate.
     pub server: Option<u64>,
-    /// What was taken. The list is empty if no limit counts the request.
+    /// The units that were taken, and the leases of the records. Empty if no limit counts the request.
     pub claims: Vec<Claim>,
 }
 
@@ -76,14 +77,16 @@ pub enum Settlement {
 }
 
 impl<C: Clock> Service<C> {
-    /// Takes an estimate from all limits that match the request, or from none. All takes of `request` have the cost
-    /// `estimate`. The reservation is `None` if the request is refused.
+    /// Takes an estimate from all limits that match the request, or from none. The caller must give each descriptor of
+    /// `request` the cost `estimate`. The reservation is `None` if the request is refused.
     ///
-    /// A `post_paid` limit takes the estimate too, and refuses an estimate that does not fit.
+    /// A `post_paid` limit takes the estimate too. Unlike at other times, it refuses units that do not fit.
     ///
     /// # Errors
-    /// The request is malformed, exceeds a bound or is not allowed on its listener, a limit has permits or turns instead
-    /// of units, the store cannot keep records, or the store failed.
+    /// * The request is malformed, exceeds a bound or is not allowed on its listener.
+    /// * A limit has permits (`concurrency`) or turns (`leaky_bucket`) instead of units.
+    /// * The store cannot keep records, because it has no scripts.
+    /// * The store failed.
     pub async fn reserve<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
@@ -122,7 +125,7 @@ impl<C: Clock> Service<C> {
         Ok((Answer::new(verdict, statuses, plan, decisions), reserved))
     }
 
-    /// Adds one record for each key of the plan. Returns the keys, in the order of the records.
+    /// Adds the hits on the records to the plan: one for each key. Returns the keys, in the order of these hits.
     fn add_records<'p>(
         &self,
         plan: &mut Plan<'p>,
@@ -162,9 +165,9 @@ impl<C: Clock> Service<C> {
 
     /// Counts `used` units instead of the estimate. [`Settlement`] says whether the reservation was still open.
     ///
-    /// In a Redis Cluster, the limits of one reservation can be in several slots. Then the slot of the first limit is
-    /// settled alone, with its records, and the other slots follow only if this succeeds. If the store fails in between,
-    /// the estimate stays charged in the other slots.
+    /// In a Redis Cluster, the limits of one reservation can be in several slots. Then the first request to the store
+    /// settles only the slot of the first limit. If it succeeds, a second request settles the other slots. If the store
+    /// fails between the two, the estimate stays charged in the other slots.
     ///
     /// # Errors
     /// The store failed.
@@ -174,7 +177,7 @@ impl<C: Clock> Service<C> {
         }
         let settle = |claim: &Claim| match claim.quota.algorithm() {
             Algorithm::Concurrency => Op::settle(claim.taken, 0, claim.receipt),
-            // Two descriptors with the same counter have each taken the estimate.
+            // If descriptors have the same counter, their claim contains the estimate once for each of them.
             _ => {
                 let times = claim.taken / reserved.estimate.max(1);
                 Op::settle(claim.taken, used.saturating_mul(times), claim.receipt)
@@ -198,30 +201,30 @@ impl<C: Clock> Service<C> {
         }
         if !others.is_empty() {
             decisions.resize(others.len(), Decision::default());
-            // If the reservation's life has ended meanwhile, the slot refuses. Then the estimate stays charged in this
-            // slot.
+            // If the life of the reservation has ended since the first request, the other slots refuse this one. Then
+            // the estimate stays charged in these slots.
             self.hit(Protocol::Http, None, &others, &mut decisions).await?;
         }
         Ok(Settlement::Settled)
     }
 }
 
-/// Returns the hit on the record of `key`. `hits` are the hits on the limits.
+/// Returns the hit that makes the record of `key`. `hits` are the hits on the limits.
 fn record_hit<'p>(hits: &[Hit<'p>], key: u128, records: &'p Records) -> Hit<'p> {
     let of_key = || hits.iter().filter(|hit| hit.key == key);
     let is_local = of_key().any(|hit| hit.quota.on_store_failure() == OnStoreFailure::Local);
     let quota = if is_local { &records.local } else { &records.shared };
-    // If no limit of the key refuses requests, its record refuses none either.
+    // If all limits of the key are in shadow mode, its record must not refuse the request either.
     let is_shadow = of_key().all(|hit| hit.binding == Binding::Shadow);
     let binding = if is_shadow { Binding::Shadow } else { Binding::Enforce };
     Hit::new(record_key(key), quota, Op::take(1), binding)
 }
 
-/// Returns the verdict without the records, which a caller should not see. The first `limits` hits are those on limits,
-/// and the hits on the records of `keys` follow.
+/// Returns the verdict on the limits alone, because clients should not see the records. The first `limits` hits are
+/// those on limits. The hits on the records of `keys` follow, in the order of `keys`.
 ///
-/// Only a full memory store refuses a record. Then the limits of the record's key refuse instead, with the reason
-/// [`Reason::StoreFull`].
+/// Only a full memory store refuses a record. In this case, the limits of the record's key get a refusal with the
+/// reason [`Reason::StoreFull`].
 fn without_records(
     hits: &[Hit<'_>],
     (limits, keys): (usize, &[u128]),
@@ -238,15 +241,16 @@ fn without_records(
     }
     let mut verdict = Verdict::of(&hits[..limits], of_limits, decided.now).with_source(decided.source);
     if verdict.allowed && !decided.allowed {
-        // Limits with `quota_mode` allow a request if one of them does. But a full store must refuse the whole request.
+        // If several limits have `quota_mode`, the request is allowed if one of them allows it. But if the store is too
+        // full for a record, the request must be refused.
         let refusing = of_limits.iter().position(|decision| !decision.allowed);
         (verdict.allowed, verdict.binding, verdict.retry_after) = (false, refusing, decided.retry_after);
     }
     verdict
 }
 
-/// Returns what was taken, with the records last. Units under a key without a record cannot be settled, so they are
-/// left out.
+/// Returns the units that were taken, and then the records. Units under a key whose record was not made are left out,
+/// because they cannot be settled.
 fn claims(hits: &[Hit<'_>], (limits, keys): (usize, &[u128]), decisions: &[Decision]) -> Vec<Claim> {
     let has_record = |hit: &Hit<'_>| {
         let record = keys.iter().position(|key| *key == hit.key);

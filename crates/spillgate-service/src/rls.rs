@@ -1,4 +1,5 @@
-//! Interprets RLS v3 (Envoy's rate limit service) for both gRPC and JSON, so that they cannot differ.
+//! The meaning of messages of RLS v3 (Envoy's rate limit service). gRPC and JSON share this code, so that the same
+//! message means the same in both.
 
 use spillgate::rules::{Action, Limit, Unit};
 use spillgate::{Algorithm, Anchor, Decision, OnStoreFailure, Time, Wait};
@@ -8,23 +9,24 @@ use super::{ServiceError, Status};
 /// The binding limit of a descriptor, as RLS reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedLimit<'p> {
-    /// Whether `name`, `requests_per_unit` and `unit` are reported. If not, only the wait and `remaining` (which is 0)
-    /// are reported.
+    /// Whether clients get `name`, `requests_per_unit` and `unit`. If not, they get only the wait, and `remaining`,
+    /// which is 0 in this case.
     pub exposed: bool,
     /// The name of the limit, or an empty text if it has no name.
     pub name: &'p str,
     /// The units that the limit allows in a window, at most `u32::MAX`.
     pub requests_per_unit: u32,
-    /// The window as a unit of RLS, or `None` if RLS has no such unit.
+    /// The window as a unit of RLS, or `None` if the window is not one second, minute, hour, day, week, month or year.
     pub unit: Option<Unit>,
-    /// The units that are left, at most `u32::MAX`. The number is 0 if the limit refuses, and the rule has no
-    /// `shadow_mode`. A client that reads a larger number beside a 429 would try again at once, although too few units
-    /// are left for its request.
+    /// The units that are left, at most `u32::MAX`. After a refusal, the number is 0 even if some units are left, but
+    /// too few for the request. Otherwise a client could read the number and try again at once. For a refusal by a rule
+    /// in shadow mode, the number is not changed.
     pub remaining: u32,
-    /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
+    /// After an allowed request: whole seconds until the limit is unused again. After a refusal: whole seconds until
+    /// the request fits. `None` if this time is unknown.
     ///
-    /// Fractions are rounded up, because Envoy cuts them off. If no wait makes the request fit, this is the time until
-    /// the limit is unused again, because Envoy would write 0 for a missing duration. `None` if the wait is unknown.
+    /// Fractions are rounded up here, because Envoy would cut them off. If the request will never fit, this is the time
+    /// until the limit is unused again: without a duration, Envoy would write 0.
     pub until_reset_secs: Option<u64>,
 }
 
@@ -52,8 +54,9 @@ impl<'p> ReportedLimit<'p> {
 
 /// Returns the time until the limit is unused. The result is never 0.
 ///
-/// If the limit is unused already, the result is a whole window. There are two exceptions: a fixed window that is
-/// aligned to the clock has the time to the end of the window, and a concurrency limit has the duration of a lease.
+/// If the limit is unused already, the result is a whole window. There are two exceptions. For a fixed window that is
+/// aligned to the clock, the result is the time to the end of the current window. For a concurrency limit, it is the
+/// duration of a lease.
 #[cold]
 #[inline]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
@@ -72,8 +75,9 @@ fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     }
 }
 
-/// Returns the action of a descriptor. The number of hits that the descriptor has itself (`own`) comes first. Without
-/// such a number, that of the request (`of_request`) is used, where 0 means 1.
+/// Returns the action of a descriptor. `own` is the descriptor's `hits_addend`, and `of_request` is that of the
+/// request. If `own` is `None`, `of_request` is the number of units, and 0 means 1. If `negative` is true, the units
+/// are refunded.
 #[inline]
 #[must_use]
 pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
@@ -81,8 +85,8 @@ pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
     if negative { Action::Refund(hits) } else { Action::Take(hits) }
 }
 
-/// Returns the limit that a descriptor contains. `unit` is a number of `envoy.type.v3.RateLimitUnit`. `policy` applies
-/// while a shared store fails.
+/// Returns the limit that a descriptor brings. `unit` is a number of `envoy.type.v3.RateLimitUnit`. The limit follows
+/// `policy` while the shared store fails.
 ///
 /// # Errors
 /// The unit is missing or unknown.

@@ -1,7 +1,7 @@
 //! Decides each descriptor alone, as `compat: envoy` demands.
 //!
-//! Envoy's reference server charges a descriptor even if another descriptor refuses the request, and rules files that
-//! were written for that server can rely on it.
+//! Envoy's reference server charges a descriptor even if another descriptor refuses the request. Rules files that were
+//! written for that server can rely on this.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use super::{Service, ServiceError};
 
 impl<C: Clock> Service<C> {
-    /// Decides and charges each descriptor alone, in order. `now` is the time of all these decisions.
+    /// Decides and charges each descriptor alone. All these decisions have the same time `now`.
     ///
-    /// Descriptors that share a counter form a chain. The descriptors of a chain are sent to the store one after another,
-    /// in their order. Different chains are sent at the same time.
+    /// Descriptors that share a counter form a chain. The descriptors of a chain are decided one after another, in
+    /// their order in the request. Different chains do not wait for each other.
     pub(super) async fn decide_separately(
         &self,
         now: Time,
@@ -38,7 +38,8 @@ impl<C: Clock> Service<C> {
             for index in (first..hits.len()).filter(|index| chains[*index] == first) {
                 let hits = &hits[index];
                 let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-                // All descriptors of a chain together have the timeout of one request.
+                // The timeout is for the whole request, so a later descriptor of a chain has only the time that is
+                // left.
                 let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 let timeout = if answered.is_empty() { timeout } else { left() };
                 let verdict = if plan.sketched {
@@ -67,8 +68,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Returns, for each descriptor, the number of the first descriptor in its chain. Descriptors that share a counter are in
-/// one chain.
+/// Returns, for each descriptor, the index of the first descriptor in its chain.
 fn chains(hits: &[SmallVec<[Hit<'_>; 4]>]) -> SmallVec<[usize; 4]> {
     let mut chains: SmallVec<[usize; 4]> = (0..hits.len()).collect();
     for (index, own) in hits.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! What the service needs from a store that several servers share. So the service depends on no particular store.
+//! What the service needs from a store that several servers share. So the service depends on these traits, and not on a
+//! particular store.
 //!
-//! Decisions do not go through these traits: a shared store implements [`Store`](spillgate::Store), and
-//! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles its `decide` for this one store. The methods here
-//! are called seldom, or take little time beside a round trip on the network.
+//! Decisions do not use these traits: a shared store also implements [`Store`](spillgate::Store), and
+//! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles the `decide` of this store. The methods here may
+//! be slower, because they are called seldom, or take little time compared with a round trip on the network.
 
 use std::fmt;
 use std::future::Future;
@@ -14,9 +15,9 @@ use spillgate::{Hit, StoreError, StoreErrorKind, StoreHealth};
 /// The future of a method that is called through `dyn`.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store that servers share, as readiness, metrics, the log and the commands see it.
+/// What readiness, metrics, the log and commands need from a store that servers share.
 pub trait SharedStore: fmt::Debug + Send + Sync {
-    /// Returns how long a request waits if its caller sets no timeout.
+    /// Returns the longest time that a request waits for the store. A client can set only a shorter timeout.
     fn timeout(&self) -> Duration;
 
     /// Returns whether the store decides all these hits in one atomic step.
@@ -27,41 +28,42 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
 
     fn health(&self) -> StoreHealth;
 
-    /// Returns how many requests failed with this kind of error. Probes are not included.
+    /// Returns how many requests have failed with this kind of error since the start, without probes.
     fn failures(&self, kind: StoreErrorKind) -> u64;
 
-    /// Returns the first error of this kind since the last call, for the log. Errors of probes are not included.
+    /// Returns the first error of this kind since the last call for this kind. The log shows it. Errors of probes are
+    /// not included.
     fn take_first_error(&self, kind: StoreErrorKind) -> Option<StoreError>;
 
-    /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if the store works
-    /// again.
+    /// Returns the error of the last attempt to connect, or the error that opened the circuit breaker. `None` while the
+    /// store works.
     fn last_error(&self) -> Option<SharedError>;
 
     /// Waits until there is a connection, at most for the connect timeout of the store.
     fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>>;
 
-    /// Asks the store for one decision, only to see whether it answers. Probes with different numbers reach different
-    /// nodes.
+    /// Asks the store for one decision, only to see whether it answers. In a cluster, probes with different numbers can
+    /// reach different nodes.
     fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>>;
 
-    /// Waits until the circuit of a node opens. Returns at once if a circuit has opened since the last call returned.
+    /// Waits until the circuit breaker of a node opens. Returns at once if one has opened since the last call returned.
     fn circuit_opened(&self) -> Asked<'_, ()>;
 }
 
 /// An entry of a list: its name and its text.
 pub type ListEntry = (Vec<u8>, Vec<u8>);
 
-/// What a write found in a list.
+/// The outcome of [`SharedLists::put_in_list`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWrite {
-    /// The version of the lists before the write. `None` if there was none.
+    /// The version of the lists before the write. `None` if there was none, or if nothing was written.
     pub before: Option<Vec<u8>>,
     /// False if the list was full, so that nothing was written.
     pub is_done: bool,
 }
 
-/// Small lists that the servers of a fleet share: blocks, and shadow switches. All lists have one version, which each write
-/// replaces.
+/// Small lists that the servers of a fleet share: blocks, and shadow switches. All lists together have one version. A
+/// write gives the lists a new version, so that other servers see that they have to read them again.
 pub trait SharedLists: fmt::Debug + Send + Sync {
     /// Returns the version of the lists. `None` if nothing was written yet.
     fn list_version(&self, within: Duration) -> Asked<'_, Result<Option<Vec<u8>>, SharedError>>;
@@ -74,8 +76,8 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
         within: Duration,
     ) -> Asked<'a, Result<Vec<ListEntry>, SharedError>>;
 
-    /// Adds an entry to a list, or replaces the entry. `list` is the name of the list and the maximum number of its
-    /// entries. The lists then have the version in `version`, and live at least for the duration beside it.
+    /// Adds an entry to a list, or replaces the entry with this name. `list` has the name of the list and the maximum
+    /// number of its entries. `version` has the new version of the lists, and how long the store keeps them at least.
     fn put_in_list<'a>(
         &'a self,
         list: (&'a str, usize),
@@ -93,7 +95,8 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
         within: Duration,
     ) -> Asked<'a, Result<Option<Vec<u8>>, SharedError>>;
 
-    /// Removes entries and returns their texts. The version stays the same.
+    /// Removes entries and returns their texts: `None` for an entry that the list does not have. The version stays the
+    /// same.
     fn take_from_list<'a>(
         &'a self,
         name: &'a str,
@@ -117,7 +120,7 @@ impl SharedError {
         SharedError { error, forbidden_command: None, help: "" }
     }
 
-    /// Adds the name of the command that the user of the store may not run.
+    /// Adds the name of the command for which the store's user lacks the permission.
     #[must_use]
     pub fn with_forbidden_command(self, command: Option<String>) -> SharedError {
         SharedError { forbidden_command: command, ..self }
@@ -134,13 +137,13 @@ impl SharedError {
         self.error.kind()
     }
 
-    /// Returns the command that the user of the store may not run. `None` if this is another error.
+    /// Returns the command for which the store's user lacks the permission. `None` if the error has another cause.
     #[must_use]
     pub fn forbidden_command(&self) -> Option<&str> {
         self.forbidden_command.as_deref()
     }
 
-    /// Returns what can be done if the store cannot be reached. Empty if the store does not know.
+    /// Returns what an operator can do if the store cannot be reached. Empty if the store has no advice.
     #[must_use]
     pub const fn help(&self) -> &'static str {
         self.help

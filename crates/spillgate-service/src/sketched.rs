@@ -1,7 +1,7 @@
 //! Decides requests with limits that count in sketches (`representation: sketch`).
 //!
-//! Such a request can also have limits that count in the store. [`Sketch::decide_beside`] says in which order they are
-//! asked.
+//! Such a request can also have limits that count in the store. [`Sketch::decide_beside`] says whether the sketches or
+//! the store decide first.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use spillgate::{Clock, Decision, Hit, MAX_HITS, Store as _, Time, Timing, Verdic
 use super::validate::within;
 use super::{Service, ServiceError};
 
-/// The error for a request that gives units back to a sketch.
+/// Returns the error for a request that gives units back to a sketch, for example a refund.
 fn unsupported(plan: &Plan<'_>) -> ServiceError {
     let place = place_of(plan, |limit| limit.sketch.is_some());
     ServiceError::BadRequest(format!(
@@ -21,7 +21,7 @@ fn unsupported(plan: &Plan<'_>) -> ServiceError {
     ))
 }
 
-/// Fails if the plan has a hit on a sketch. Operations that no sketch supports need this check.
+/// Fails if the plan has a hit on a sketch. Resets and reservations need this check, because no sketch supports them.
 pub(super) fn refuse_sketches(plan: &Plan<'_>) -> Result<(), ServiceError> {
     if plan.sketched { Err(unsupported(plan)) } else { Ok(()) }
 }
@@ -37,9 +37,9 @@ pub(super) fn place_of(plan: &Plan<'_>, is_meant: impl Fn(&Limit) -> bool) -> St
     }
 }
 
-/// Decides a request that has one hit, if a sketch decides it. Returns `None` for every other request.
+/// Decides a request that has only one hit, if this hit is on a sketch. Returns `None` for every other request.
 ///
-/// Most requests with sketches are such requests. They need no store, and therefore no future.
+/// Most requests with sketches have only one hit. Such a request does not need the store, and therefore no future.
 #[inline]
 pub(super) fn decide_single(
     now: Time,
@@ -67,8 +67,8 @@ impl<C: Clock> Service<C> {
         self.decide_beside(now, timeout, plan, (&plan.sketches(), &plan.hits), decisions).await
     }
 
-    /// Decides `hits`, which are some hits of the plan. If `sketches[i]` is a sketch, it decides `hits[i]`. The store
-    /// decides all other hits.
+    /// Decides `hits`, which are all hits of the plan or only some. If `sketches[i]` is a sketch, it decides `hits[i]`.
+    /// The store decides all other hits.
     pub(super) async fn decide_beside(
         &self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Tests of the service that are not possible through a protocol.
+//! Tests of the service that are not possible over a protocol, because they need their own clock or the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::metrics::Protocol;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// A clock that advances by an hour at each reading.
+/// A clock that advances by an hour at each reading. So a request that reads the clock twice has two times.
 struct Hasty(AtomicU64);
 
 impl Clock for Hasty {
@@ -20,7 +20,7 @@ impl Clock for Hasty {
     }
 }
 
-/// Returns a request that has the descriptor `entries`, `count` times.
+/// Returns a request with `count` equal descriptors. Each of them has the entries `entries`.
 fn request<'p>(entries: &[(&'p str, &'p str)], count: usize) -> Request<'p> {
     let mut request = Request::new("d");
     for _ in 0..count {
@@ -46,7 +46,7 @@ async fn a_request_in_compat_mode_is_decided_at_one_time() {
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
 }
 
-/// Returns whether a request with one descriptor of one entry is allowed.
+/// Returns whether a request with the single entry `key=value` is allowed.
 async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
     let loaded = service.rules();
     let entries = [(key, value)];
@@ -57,7 +57,8 @@ async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
 #[tokio::test]
 async fn a_long_value_is_counted_by_its_beginning() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]");
-    // A cut after 1024 bytes would divide a character. Therefore only the first 1023 bytes choose the counter.
+    // After the first letter, each character has two bytes. So a cut after 1024 bytes would divide a character, and
+    // only the first 1023 bytes choose the counter.
     let long = "é".repeat(600);
     for (value, is_allowed) in [(format!("a{long}1"), true), (format!("a{long}2"), false)] {
         assert_eq!(allowed(&service, "a", &value).await, is_allowed);
@@ -114,7 +115,7 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     assert!(lines.contains("since the last such line refused=3"), "{lines}");
 }
 
-/// Returns a service that watches its limits, with its clock. All of these services hash keys with the same secret.
+/// Returns a service with insight, and its clock. All services of these tests hash keys with the same secret.
 fn watching(has_public_keys: bool) -> (Service<ManualClock>, ManualClock) {
     let text = "domain: d\ndescriptors: [{key: a, rate_limit: {window: 20s, requests_per_unit: 10}}]";
     let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).expect("the rules are valid");
@@ -126,7 +127,7 @@ fn watching(has_public_keys: bool) -> (Service<ManualClock>, ManualClock) {
     (Service::new(rules, limiter, options, Arc::new(Metrics::new())), clock)
 }
 
-/// Decides a request by a store whose clock is ahead by `ahead_ns`, and counts the request.
+/// Decides and counts a request as with a store whose clock is ahead of the service's clock by `ahead_ns`.
 async fn decide_with_skew(service: &Service<ManualClock>, value: &str, ahead_ns: i64) {
     let (loaded, entries, now) = (service.rules(), [("a", value)], service.limiter().now());
     let request = request(&entries, 1);
@@ -145,7 +146,7 @@ async fn insight_counts_and_reads_at_the_clock_of_the_server() {
     for ahead_secs in [-3600, -60, 60, 3600] {
         let (service, clock) = watching(false);
         for number in 0..300_u32 {
-            // Every third request is decided locally, because the store fails.
+            // Every third request is decided at the service's own time, as while the shared store fails.
             let ahead_secs = if number % 3 == 0 { 0 } else { ahead_secs };
             decide_with_skew(&service, &(number % 20).to_string(), ahead_secs * 1_000_000_000).await;
             clock.advance(std::time::Duration::from_secs(1));

@@ -1,13 +1,13 @@
 //! Checks a request before it is compared with the rules.
 //!
-//! Clients decide how large a request is. The bounds here keep one request from costing too much.
+//! Clients decide how large a request is. These bounds limit the time and memory that one request can cost.
 
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
 
 use super::{Grants, Service, ServiceError};
 impl<C: Clock> Service<C> {
-    /// Checks everything in a request that can be checked without rules.
+    /// Checks everything in a request that can be checked without the rules: its size, and the rights of its listener.
     pub(super) fn validate(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {
         let bounds = &self.options.bounds;
         if request.domain.is_empty() {
@@ -35,7 +35,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Checks that `count` is at most `max`.
+/// Checks that `count` is at most `max`. Otherwise the error names `what` there is too much of, such as `descriptors`.
 #[inline]
 pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {
     if count > max { Err(ServiceError::TooLarge { what, max }) } else { Ok(()) }

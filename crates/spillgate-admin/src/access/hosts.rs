@@ -1,15 +1,16 @@
 //! Says whether a request can come from a web page of another site.
 //!
-//! A page that is open in a browser on this machine can send requests to this listener, although the page comes from
-//! another site. Three header fields of the browser show such requests:
+//! If an operator opens a page of another site in a browser, this page can send requests to this listener. Three header
+//! fields, which a page cannot set itself, show such requests:
 //!
-//! * `Origin` names the site of the page, which must be the site that `Host` names.
-//! * `Sec-Fetch-Site` says how the site of the page is related to the site of the URL. Browsers send it also without
-//!   `Origin`.
-//! * `Host` is the name in the URL. The owner of a name can let it point to any address, also to this machine (DNS
-//!   rebinding). Then a page below this name has the same site as the listener. So without a token, the name must be an
-//!   address, `localhost`, or in the setting `admin_hosts`. With a token, every name is accepted, because such a page
-//!   does not know the token.
+//! * `Origin` names the site of the page. It must be the site that `Host` names.
+//! * `Sec-Fetch-Site` says whether the page and the URL belong to the same site. Browsers also send it with requests
+//!   that have no `Origin`.
+//! * `Host` is the name in the URL. The owner of a name can let this name point to any address, for example to this
+//!   machine (DNS rebinding). For a browser, a page from this name then belongs to the same site as the listener.
+//!
+//! Because of DNS rebinding, `Host` must be an address, `localhost`, or in the setting `admin_hosts` if the settings
+//! have no token. With a token, every name is accepted, because a page of another site does not know the token.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +25,8 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Returns the name and the port in the request. `None` if the request has no name, which no browser sends.
+/// Returns the name and the port of the server, as the client's URL has them. `None` if the request has no name, but no
+/// browser sends such a request.
 pub(super) fn authority(request: &Request) -> Result<Option<&str>, Refused> {
     match single(request, &header::HOST, AdminRefusal::Host)? {
         Some(host) => Ok(Some(host)),
@@ -33,7 +35,7 @@ pub(super) fn authority(request: &Request) -> Result<Option<&str>, Refused> {
     }
 }
 
-/// Checks that the names in the request belong to this server: addresses, `localhost`, or one of `hosts`.
+/// Checks that each name of a server in the request is an address, `localhost`, or one of `hosts`.
 pub(super) fn known_host(hosts: &[String], request: &Request, authority: Option<&str>) -> Result<(), Refused> {
     let in_uri = request.uri().authority().map(|authority| authority.as_str());
     for name in authority.into_iter().chain(in_uri).map(host_of) {
@@ -63,8 +65,8 @@ pub(super) fn same_origin(request: &Request, authority: Option<&str>) -> Result<
     }
 }
 
-/// Returns whether an origin such as `https://localhost:6070` is the site of the authority `localhost:6070`. Browsers leave out
-/// the usual port of a site, but a proxy can add it to `Host`.
+/// Returns whether an origin such as `https://localhost:6070` is the site of an authority such as `localhost:6070`. In
+/// an origin, browsers leave out the ports 80 (http) and 443 (https). But a proxy can add these ports to `Host`.
 fn is_site_of(origin: &str, authority: &str) -> bool {
     [("http://", ":80"), ("https://", ":443")].iter().any(|(scheme, port)| {
         let bare = authority.strip_suffix(port).unwrap_or(authority);
@@ -75,7 +77,7 @@ fn is_site_of(origin: &str, authority: &str) -> bool {
 }
 
 /// Returns whether the request opens the page of the listener in a window and not in a frame, for example after a click
-/// on a link in a wiki. This is harmless: the page holds no secret, and the site with the link cannot read it.
+/// on a link in a wiki. Such a request is harmless: the page holds no secret, and the wiki cannot read the page.
 fn is_link(request: &Request) -> bool {
     let is = |name: &HeaderName, value: &str| {
         let mut values = request.headers().get_all(name).iter();
@@ -91,7 +93,7 @@ fn other_site(field: &str) -> Refused {
     Refused::new(AdminRefusal::Origin, Problem::new(StatusCode::FORBIDDEN, detail, help))
 }
 
-/// Returns the value of a header field that must not be repeated.
+/// Returns the value of a header field. Fails if the field is repeated, or if its value is not visible ASCII text.
 fn single<'r>(request: &'r Request, name: &HeaderName, reason: AdminRefusal) -> Result<Option<&'r str>, Refused> {
     let mut values = request.headers().get_all(name).iter();
     match (values.next().map(|value| value.to_str()), values.next()) {
@@ -120,7 +122,7 @@ fn host_of(authority: &str) -> Option<&str> {
     let (host, port) = authority.split_at(end);
     let is_port =
         port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
-    // A name can end with a dot, which only says that the name is complete.
+    // `localhost.` is the same name as `localhost`: the dot only says that the name is complete.
     is_port.then(|| host.strip_suffix('.').unwrap_or(host)).filter(|host| !host.is_empty())
 }
 

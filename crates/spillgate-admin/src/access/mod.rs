@@ -1,7 +1,8 @@
 //! Which rights a request to the admin listener needs, and whether the request has them.
 //!
-//! Operators can reset counts here, so neither clients nor web pages may do that. `tokens.rs` has the tokens,
-//! `hosts.rs` finds requests of web pages, and `rate.rs` limits all callers. `../guard.rs` uses them for each request.
+//! With these rights, operators can reset counts, which clients and foreign web pages must not do. `tokens.rs` has the
+//! tokens, `hosts.rs` finds requests of foreign web pages, and `rate.rs` limits the requests of each address.
+//! `../guard.rs` checks each request with them.
 
 mod hosts;
 mod rate;
@@ -27,11 +28,11 @@ const READS: [&str; 2] = ["/explain", "/peek"];
 /// because its browser first asks this listener for permission and never gets it.
 const WRITE_HEADER: HeaderName = HeaderName::from_static("x-spillgate-admin");
 
-/// A proxy adds one of these header fields. The caller then counts as being on another machine, although the connection
-/// comes from this machine.
+/// Most proxies add one of these header fields. A request with such a field counts as sent from another machine, even
+/// if its connection comes from this machine.
 const OF_PROXIES: [HeaderName; 2] = [HeaderName::from_static("forwarded"), HeaderName::from_static("x-forwarded-for")];
 
-/// The rights of callers of the admin listener. It is cheap to clone.
+/// The rights to use the admin listener. This value is cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Access(Arc<Rights>);
 
@@ -41,27 +42,29 @@ struct Rights {
     hosts: Vec<String>,
 }
 
-/// What a request needs, if a token is set.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// No check at all: a probe of the server's health.
     Nothing,
     /// No token: the files of the page, which hold no secret.
     NoToken,
-    /// The read token or the write token.
+    /// The read token or the write token. If the settings have no token: nothing for a GET, and a client on this
+    /// machine for a POST.
     Read,
-    /// The write token. Without tokens: a caller on this machine, and the header field `X-Spillgate-Admin`.
+    /// The write token. If the settings have no token: a client on this machine, and the header field
+    /// `X-Spillgate-Admin: 1`.
     Write,
 }
 
-/// Which right a permitted request has proved.
+/// The right that a permitted request has proved with its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// The request has the write token, with which a caller may also read.
+    /// The request has the write token, which includes the right to read.
     Write,
     /// The request has the read token.
     Read,
-    /// The request has proved nothing: no token is set, or the request needs none.
+    /// The request has proved nothing: the settings have no token, or the request needs no token.
     None,
 }
 
@@ -89,16 +92,16 @@ impl Refused {
 }
 
 impl Access {
-    /// Makes the rights. `write_token` and `read_token` are the contents of the files with the tokens. `hosts` are further
-    /// names of this listener, each without a port.
+    /// Makes the rights. `write_token` and `read_token` are the contents of the files with the tokens. `hosts` are
+    /// further names of this listener, each without a port.
     ///
     /// # Errors
-    /// The tokens would protect nothing.
+    /// The [`WrongTokens`] say why the tokens would protect nothing.
     pub fn new(write_token: Option<&str>, read_token: Option<&str>, hosts: Vec<String>) -> Result<Access, WrongTokens> {
         Ok(Access(Arc::new(Rights { tokens: Tokens::new(write_token, read_token)?, hosts })))
     }
 
-    /// Returns whether callers need a token.
+    /// Returns whether the settings have a token.
     #[must_use]
     pub fn has_token(&self) -> bool {
         self.0.tokens.are_set()
@@ -110,7 +113,7 @@ impl Access {
         self.0.tokens.are_short()
     }
 
-    /// Returns the proof of a request that is permitted.
+    /// Returns what the request has proved, or the refusal if the request is not permitted.
     pub(crate) fn permit(&self, request: &Request) -> Result<Proof, Refused> {
         let authority = hosts::authority(request)?;
         hosts::same_origin(request, authority)?;
@@ -136,7 +139,8 @@ impl Access {
     }
 }
 
-/// Returns what a request needs. A path without a route needs the same as a route, so that it says nothing to strangers.
+/// Returns what a request needs. A path without a route needs the same token as a path with a route, so that strangers
+/// cannot find out which routes exist.
 fn needs(request: &Request) -> Needs {
     let path = request.uri().path();
     match *request.method() {
@@ -152,12 +156,13 @@ pub(crate) fn is_write(request: &Request) -> bool {
     needs(request) == Needs::Write
 }
 
-/// Returns whether a request is for a file of the page. Such a file is in the program, so its answer costs little.
+/// Returns whether a request asks for a file of the page. Such a file is a part of the program, so its answer costs
+/// little.
 pub(crate) fn is_file(request: &Request) -> bool {
     needs(request) == Needs::NoToken
 }
 
-/// Returns whether a request shows a token, right or wrong.
+/// Returns whether a request has a token, right or wrong.
 pub(crate) fn shows_token(request: &Request) -> bool {
     tokens::bearer(request).is_some()
 }
@@ -166,8 +171,9 @@ pub(crate) fn peer(request: &Request) -> Option<Peer> {
     request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer)
 }
 
-/// Checks a request if no token is set. Everyone can read with `GET`. Only programs on this machine can send `POST`.
-/// This includes the routes that only read, because they would show to strangers who uses the service.
+/// Checks a request if the settings have no token. Everyone may send `GET`, but only programs on this machine may send
+/// `POST`. This is also true of `POST /explain` and `POST /peek`, although they change nothing: with them, strangers
+/// could find out who uses the service.
 fn without_token(request: &Request, needs: Needs) -> Result<(), Refused> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(());

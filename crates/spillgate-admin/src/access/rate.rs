@@ -1,11 +1,12 @@
-//! The rate limits of the admin listener itself, for each address of a caller.
+//! The rate limits on the requests to the admin listener, for each address of a client.
 //!
-//! One caller must not be able to take the time that other operators need. Each address has a separate limit for each
-//! right that its requests prove. So callers without the right token take nothing from those that have it, even if both
-//! come from one address. `GET /metrics` has a limit of its own, so that a browser takes nothing from Prometheus on the
-//! same machine.
+//! One client must not use up the server's time for other operators. Each address has a separate limit for each proof
+//! of its requests: the write token, the read token, or none. So clients without the right token take nothing from
+//! clients that have it, even if all of them come from one address. `GET /metrics` has a limit of its own, so that a
+//! browser takes nothing from a Prometheus at the same address.
 //!
-//! Our own memory store counts. It has a bounded number of addresses, and further addresses share a sketch.
+//! A memory store of spillgate counts the requests. It keeps a bounded number of states. When it is full, further
+//! addresses share a sketch.
 
 use std::time::Duration;
 
@@ -17,16 +18,19 @@ use spillgate_service::Peer;
 
 use super::Proof;
 
-/// A page sends a few requests at once when it opens, and a program sends a few requests a second. Both fit.
+/// A page sends several requests at once when it opens, and a program sends a few requests a second. Both fit into this
+/// limit.
 const REQUESTS: Quota = Quota::token_bucket(50, Duration::from_secs(1)).burst(200).constant();
 const WRONG_TOKENS: Quota = Quota::fixed_window(20, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
 const WARNINGS: Quota = Quota::fixed_window(1, Duration::from_secs(60)).anchor(Anchor::FirstHit).constant();
 
-/// An address has a few states. Each of them needs less than 100 bytes, and expires after 4 or 60 seconds.
+/// An address has a few states. Each state needs less than 100 bytes. A state of requests expires at the latest 4
+/// seconds after the last request, and a state of wrong tokens 60 seconds after the first wrong token.
 const MEMORY: MemoryOptions =
     MemoryOptions { max_keys: 10_000, max_heap_bytes: 1 << 20, on_full: OnFull::Sketch { bytes: 1 << 18 } };
 
-/// An IPv6 client usually has a whole network with this prefix, so the addresses of one network share their limits.
+/// An IPv6 client usually has a whole network with a prefix of this many bits. So all addresses of such a network share
+/// their limits.
 const IPV6_PREFIX: u8 = 64;
 
 #[derive(Debug)]
@@ -40,19 +44,20 @@ impl RateLimits {
         RateLimits { store: MemoryStore::new(MEMORY), keys: KeyHasher::random() }
     }
 
-    /// Takes one request of `peer` with this proof. The error is the time after which the next request fits.
+    /// Takes one request of `peer` with this proof. The error is the wait until a request fits.
     pub(crate) fn take(&self, now: Time, peer: Option<Peer>, proof: Proof, is_scrape: bool) -> Result<(), Wait> {
         let class = if is_scrape { "scrape" } else { "request" };
         self.take_one(now, &REQUESTS, (class, proof.as_str(), source(peer)))
     }
 
-    /// Counts a wrong token of `peer`. If there were too many wrong tokens, the error is the time after which `peer`
-    /// may try again.
+    /// Takes one wrong token of `peer`. If `peer` has sent too many wrong tokens, the error is the wait until it may
+    /// try again.
     pub(crate) fn take_wrong_token(&self, now: Time, peer: Option<Peer>) -> Result<(), Wait> {
         self.take_one(now, &WRONG_TOKENS, ("wrong token", "", source(peer)))
     }
 
-    /// Returns whether the log may have a warning of this kind now: at most one a minute.
+    /// Returns whether the log may have a warning of this kind now. The answer is true at most once a minute for each
+    /// kind.
     pub(crate) fn may_warn(&self, now: Time, kind: &str) -> bool {
         self.take_one(now, &WARNINGS, ("warning", kind, [0; 17])).is_ok()
     }
@@ -60,17 +65,16 @@ impl RateLimits {
     fn take_one(&self, now: Time, quota: &Quota, key: impl Key) -> Result<(), Wait> {
         let hit = Hit::new(self.keys.start().key(&key).finish(), quota, Op::take(1), Binding::Enforce);
         let mut decision = [Decision::default()];
-        // The memory store answers at once, and one take never fails.
+        // The memory store never makes a request wait, and a request with one take never fails.
         let _ = self.store.try_decide(Timing::at(now), &[hit], &mut decision);
         if decision[0].allowed { Ok(()) } else { Err(decision[0].retry_after) }
     }
 }
 
-/// The address of a caller, or what shares its limits with the address.
+/// What shares one set of limits: an IPv4 address, an IPv6 network, or all Unix sockets together.
 pub(crate) type Source = [u8; 17];
 
-/// Returns what shares one set of limits: an IPv4 address, the network of an IPv6 address, or all Unix sockets
-/// together.
+/// Returns the source to which a client belongs. A client of unknown address belongs to that of the Unix sockets.
 pub(crate) fn source(peer: Option<Peer>) -> Source {
     let mut source = [0; 17];
     if let Some(Peer::Tcp(address)) = peer {

@@ -1,7 +1,7 @@
 //! The two tokens of the admin listener. A request shows one of them as `Authorization: Bearer TOKEN`.
 //!
-//! The listener keeps only hashes of the tokens, with a secret of this process. So the time of a comparison says nothing about
-//! a token, not even its length.
+//! The listener keeps only hashes of the tokens, with a secret of this process, and compares such hashes. So the time
+//! of a comparison tells a client nothing about a token, not even its length.
 
 use axum::extract::Request;
 use axum::http::header;
@@ -9,10 +9,10 @@ use spillgate::KeyHasher;
 
 use super::Proof;
 
-/// The log warns of a token with fewer characters, because a program could find it by trying.
+/// The log warns of a token with fewer characters, because a program could find such a token by trying.
 const SHORT_CHARS: usize = 16;
 
-/// Why tokens protect nothing.
+/// Why the tokens of the settings are refused: they would protect nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WrongTokens {
     /// Everyone can send an empty token.
@@ -23,15 +23,15 @@ pub enum WrongTokens {
         "an admin token has a space, or a character that is not printable ASCII; write another token into its file"
     )]
     Unsendable,
-    /// A caller that may read could write.
+    /// Both tokens are equal, so a client that may read could also write.
     #[error("both admin tokens are the same, so a caller that may read could write; make another read token")]
     Same,
-    /// The listener would need a token to read, and none to write.
+    /// There is only a read token, so reading would need a token, and writing would not.
     #[error("there is a read token but no write token; set `admin_token_file` too")]
     ReadAlone,
 }
 
-/// The hashes of the tokens.
+/// The hashes of the two tokens, and the secret of these hashes.
 #[derive(Debug)]
 pub(super) struct Tokens {
     keys: KeyHasher,
@@ -85,7 +85,7 @@ impl Tokens {
         self.is_short
     }
 
-    /// Returns what the token `given` proves. `None` if it is wrong.
+    /// Returns which right the token `given` proves, or `None` if it is neither of the two tokens.
     pub(super) fn proof(&self, given: &[u8]) -> Option<Proof> {
         let given = Some(hash(&self.keys, given));
         if given == self.write {
@@ -99,7 +99,7 @@ fn hash(keys: &KeyHasher, token: &[u8]) -> TokenHash {
     TokenHash(keys.start().part(token).finish())
 }
 
-/// Returns the token that the request has sent, whether it is right or wrong.
+/// Returns the token in the request, whether it is right or wrong.
 pub(super) fn bearer(request: &Request) -> Option<&[u8]> {
     let value = request.headers().get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, given) = value.split_at_checked("Bearer ".len())?;

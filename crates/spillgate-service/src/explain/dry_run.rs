@@ -13,7 +13,7 @@ use spillgate::{
 use super::{After, decided, sketches};
 use crate::{Service, ServiceError};
 
-/// Returns the decision on each hit of the plan, as if the request had only this hit. `before` has, for each hit, the
+/// Returns the decision on each hit of the plan, as if the request had no other hit. For each hit, `before` has the
 /// decision on a peek at the same limit.
 pub(super) async fn decisions<C: Clock>(
     service: &Service<C>,
@@ -26,8 +26,8 @@ pub(super) async fn decisions<C: Clock>(
         let asks = hit.op.kind() == OpKind::Take && is_free;
         let decision = if asks { refused(service, hit, sketch).await? } else { None };
         let decision = decision.unwrap_or_else(|| by_peek(hit, peek));
-        // A refused request has no delay, so the delay of a leaky bucket (a queue) is computed here. The delay is the time
-        // until the queue is empty.
+        // The request that `refused` sends is refused, so its decisions have no delay. Therefore the delay of a leaky
+        // bucket, which is a queue, is computed here: it is the time until the queue is empty.
         let queues = asks && decision.allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
         decisions.push(decision.with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }
@@ -36,26 +36,26 @@ pub(super) async fn decisions<C: Clock>(
 
 /// Returns whether a refused request leaves all its limits uncharged.
 ///
-/// Without scripts, a shared store charges each take even if it refuses the request. Only a store with scripts supports
-/// `Force`, so this support shows whether the store uses scripts.
+/// With the setting `store.scripts: off`, a shared store charges each take even if the request is refused. Such a store
+/// does not support `Force`, and a store with scripts does. So the support of `Force` shows which case this is.
 fn is_atomic<C: Clock>(service: &Service<C>, hit: &Hit<'_>, sketch: Option<&Sketch>) -> bool {
     let store = service.limiter().store();
     sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force)
 }
 
-/// Asks the store for the decision on a take, in a request that is refused in any case. Returns `None` if the answer
-/// does not show this decision.
+/// Asks the store for the decision on the take `hit`, without charging the take. Returns `None` if the answer does not
+/// show this decision.
 ///
-/// The request has a second take, at a limit of 0, which is always refused. A request is charged as a whole or not at
-/// all, so nothing is charged. But the store still decides the first take. Do not call this function if a refused take
-/// would be charged.
+/// The take is sent together with a second take, at a limit of 0, which is always refused. A request is charged as a
+/// whole or not at all, so nothing is charged. But the store decides the first take all the same. Do not call this
+/// function if the limit or the store charges refused takes.
 async fn refused<C: Clock>(
     service: &Service<C>,
     hit: &Hit<'_>,
     sketch: Option<&Sketch>,
 ) -> Result<Option<Decision>, ServiceError> {
-    // Limits with the same algorithm and window share a state. The limit of 0 has another algorithm, so that its take
-    // does not go to the state of the first take.
+    // Under one key, limits with the same algorithm and window share a state. So the limit of 0 gets another algorithm
+    // than the limit of `hit`, and therefore a state of its own.
     let is_first_hit = hit.quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
     let anchor = if is_first_hit { Anchor::Epoch } else { Anchor::FirstHit };
     let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(anchor);
@@ -71,9 +71,9 @@ async fn refused<C: Clock>(
             Sketch::decide_beside(&sketches, store, Timing::at(now), now, &[*hit, refuses], &mut found[..2]).await?
         }
         None => {
-            // The deny cache may not know the state of the first take, so it must not answer here. It answers only
-            // requests whose refusal charges nothing. So a third hit goes to a limit that charges refusals. This hit is
-            // a peek, which is never charged.
+            // The deny cache repeats refusals without asking the store. It may not know the state of the first take, so
+            // it must not answer here. It never answers a request with a limit that charges refusals. Therefore a third
+            // hit goes to such a limit. This hit is a peek, which charges nothing.
             let passes_cache = Hit::new(hit.key, &charged, Op::Peek, Binding::Shadow);
             limiter.decide(&[*hit, refuses, passes_cache], &mut found).await?
         }
@@ -82,7 +82,8 @@ async fn refused<C: Clock>(
     Ok((found[0].reason != Reason::NotAsked).then_some(found[0]))
 }
 
-/// Returns the decision on a hit, as far as a peek at its limit shows it.
+/// Derives the decision on a hit from `peek`, the decision on a peek at the same limit. The wait of a refusal can stay
+/// unknown.
 fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
@@ -100,8 +101,8 @@ fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     with_outcome(peek, false, reason, retry_after)
 }
 
-/// Returns the wait of a refused take. The wait is known only if the refusal starts a penalty, and if the limit is
-/// unused when the penalty ends.
+/// Returns the wait of a refused take. It is known only if the refusal is free and starts a penalty, and if the limit
+/// is unused again when the penalty ends. Then the wait is the penalty.
 fn wait_after_penalty(hit: &Hit<'_>, peek: &Decision) -> Wait {
     let penalty_ns = hit.quota.penalty_ns();
     let is_known = penalty_ns > 0 && peek.reset_after_ns <= penalty_ns && hit.quota.denied() == Denied::Free;
@@ -127,10 +128,12 @@ pub(super) fn after<C: Clock>(
     let left = |(((hit, sketch), decision), before): (((&Hit<'_>, Option<&Sketch>), &Decision), &Decision)| {
         let cost = match hit.op {
             Op::Take { cost, .. } if allowed && decision.allowed => cost,
-            // A limit can charge what it refuses. With a penalty, nothing is left after a refusal.
+            // The refusal starts a penalty, during which nothing is left.
             Op::Take { .. } if !decision.allowed && hit.quota.penalty_ns() > 0 => before.remaining,
+            // The limit charges the take that it refuses.
             Op::Take { cost, .. } if !decision.allowed && hit.quota.denied() == Denied::Charged => cost,
-            // Without scripts, the store charges each limit whose capacity is at least the cost.
+            // The store has no scripts, so it charges a take even if another limit refuses the request. Only a cost
+            // above the limit's capacity is not charged.
             Op::Take { cost, .. } if !is_atomic(service, hit, sketch) && cost <= hit.quota.hard_capacity() => cost,
             Op::Force { cost } => cost,
             _ => 0,

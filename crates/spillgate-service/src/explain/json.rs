@@ -1,6 +1,6 @@
 //! An explanation as JSON: how each descriptor found its rule, and what each limit decided.
 //!
-//! `POST /explain` and `spillgate check --json` both write it, so that a program can read the answers of both.
+//! `POST /explain` and `spillgate check --json` write the same format, so one program can read the answers of both.
 
 use serde_json::{Value, json};
 use spillgate::Wait;
@@ -8,8 +8,9 @@ use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, St
 
 use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
 
-/// The maximum number of steps in an explanation. It bounds the size of the answer, because each step has the beginning
-/// of a value. Usual rules need a few steps for each entry.
+/// The maximum number of steps in an explanation. A step is part of the search for the rule of a descriptor. Each step
+/// repeats the beginning of a value, so this number bounds the size of the answer. Usual rules need a few steps for
+/// each entry.
 const STEPS_MAX: usize = 1_000;
 
 /// Requests with the same descriptors, and their decisions.
@@ -28,12 +29,13 @@ pub struct Explanation<'a> {
     pub explained: &'a [Explained<'a>],
     /// Whether all limits of the server are in shadow mode.
     pub shadow: bool,
-    /// A step has at most this many bytes of its value.
+    /// A step shows at most this many bytes of the value that it compares.
     pub value_bytes: usize,
 }
 
 impl Explanation<'_> {
-    /// Returns the explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
+    /// Returns the explanation as one JSON object. Times are in nanoseconds. A time that does not exist, such as the
+    /// wait of an allowed request, is null.
     pub fn json(&self, rules: &Rules) -> Value {
         let numbered = self.descriptors.iter().enumerate();
         let left_out = |number, limit: &Limit| is_left_out(self.explained, number, limit);
@@ -76,7 +78,8 @@ fn descriptor_json(
             "limits": limits,
         })
     });
-    // A server replaces these empty values by its blocks and shadow switches. Only a server has any.
+    // `POST /explain` replaces `block` and `shadow_switches` by those of its server. In `spillgate check`, they stay
+    // empty, because only a server has blocks and shadow switches.
     json!({ "entries": entries, "steps": steps, "steps_left_out": steps_left_out, "matched": rule, "block": null })
 }
 

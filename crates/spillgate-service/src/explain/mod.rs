@@ -16,7 +16,7 @@ use super::{Grants, Loaded, Service, ServiceError};
 
 pub use json::Explanation;
 
-/// One request at one time, with its decisions.
+/// What was decided on one request.
 #[derive(Debug)]
 pub struct Explained<'p> {
     /// The time of the request since the start of a virtual clock. It is 0 with a real clock.
@@ -31,8 +31,8 @@ pub struct Explained<'p> {
 pub struct ExplainedLimit<'p> {
     /// The number of the limit's descriptor, from 0.
     pub descriptor: usize,
-    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule matches the descriptor: then this is
-    /// the limit by which the server refuses such descriptors.
+    /// The number of the limit in the descriptor's rule, from 0. `None` if no rule matches the descriptor: `limit` is
+    /// then the limit of 0 by which the server refuses such descriptors.
     pub number: Option<usize>,
     pub limit: &'p Limit,
     pub binding: Binding,
@@ -45,7 +45,8 @@ pub struct ExplainedLimit<'p> {
 #[derive(Clone, Copy, Debug)]
 pub struct After {
     pub remaining: u64,
-    /// `None` if the time is unknown, because the request would take units but the store was only read.
+    /// `None` if the request would take units, because the store was only read and does not say how long these units
+    /// would stay in use.
     pub reset_after_ns: Option<u64>,
 }
 
@@ -59,7 +60,8 @@ impl From<&Decision> for After {
 pub type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
 impl<'p> ExplainedLimit<'p> {
-    /// Returns the limits of a plan. Each of the other lists has one item for each hit of the plan.
+    /// Returns the limits of a plan. The lists `before`, `decisions` and `after` have one item for each hit of the
+    /// plan.
     pub fn of(
         plan: &Plan<'p>,
         before: &[Decision],
@@ -87,8 +89,8 @@ pub fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit
     !explained.iter().any(|explained| explained.limits.iter().any(is_it))
 }
 
-/// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. The
-/// deny cache repeats decisions of the store.
+/// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. A
+/// decision of the deny cache is accepted, because the cache only repeats refusals of the store.
 pub fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store | Source::DenyCache => Ok(()),
@@ -97,12 +99,14 @@ pub fn decided(source: Source) -> Result<(), ServiceError> {
 }
 
 impl<C: Clock> Service<C> {
-    /// Returns what the request would get now. `cost` is the cost of its descriptors. Nothing is taken or counted. If an
-    /// operator has blocked the request, the result has no limits, because none of them is asked.
+    /// Returns the decisions that the request would get now. `cost` is the cost of each of its descriptors. Nothing is
+    /// taken or counted. If an operator has blocked the request, the result has no limits, because a block is decided
+    /// without them.
     ///
     /// # Errors
-    /// The errors of [`plan`](Service::plan), or the store failed. A request with several descriptors is an error too
-    /// if its domain has `compat: envoy`, because each of them is charged before the next one is decided.
+    /// The errors of [`plan`](Service::plan), or the store failed. In a domain with `compat: envoy`, a request with
+    /// several descriptors is an error too: there, each descriptor is charged before the next one is decided, and this
+    /// cannot be shown without charging.
     pub async fn explain<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
@@ -144,7 +148,8 @@ impl<C: Clock> Service<C> {
         Ok(seen)
     }
 
-    /// Asks the store about one hit, so that its answer does not depend on another hit.
+    /// Asks the store for the decision on `hit` in a request of its own, so that no other hit changes the decision.
+    /// Fails if the fallback answered.
     pub async fn decide_alone(&self, hit: &Hit<'_>) -> Result<Decision, ServiceError> {
         let mut decision = [Decision::default()];
         let verdict = self.limiter.decide(std::slice::from_ref(hit), &mut decision).await?;
@@ -153,7 +158,7 @@ impl<C: Clock> Service<C> {
     }
 }
 
-/// Returns, for each hit of the plan, the sketch that decides it. `None` if the store decides it.
+/// Returns the sketch that decides each hit of the plan, or `None` for a hit that the store decides.
 fn sketches<'p>(plan: &Plan<'p>) -> Vec<Option<&'p Sketch>> {
     if plan.sketched { plan.sketches().into_vec() } else { vec![None; plan.hits.len()] }
 }

@@ -1,25 +1,26 @@
 //! Counts the requests that the admin listener refuses.
 //!
-//! These counters tell an operator that some program lacks a right, or uses a wrong name or a wrong token.
+//! These counters tell an operator that some program lacks a right, uses a wrong token, or uses a name for this server
+//! that is not in the settings.
 
 use super::registry::{Counter, Registry};
 
 /// Why the admin listener refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AdminRefusal {
-    /// The name of the server in the URL is unknown.
+    /// The URL has a name that is not a known name of this server.
     Host,
     /// The request came from a web page of another site.
     Origin,
-    /// No token is set, and the caller is not on this machine.
+    /// The settings have no token, and the client of a POST is not on this machine, or uses a proxy.
     Remote,
-    /// No token is set, and a write lacks the header field that writes need.
+    /// The settings have no token, and a write lacks the header field `X-Spillgate-Admin: 1`.
     Header,
     /// The token is missing or wrong.
     Token,
-    /// The token may only read.
+    /// The token may only read, and the request is a write.
     ReadToken,
-    /// The address sends too many requests or wrong tokens.
+    /// The address of the client has sent too many requests or wrong tokens.
     Rate,
 }
 

@@ -1,8 +1,9 @@
 //! The counters of each limit of a rule.
 //!
-//! A rule can have several limits, and the counters of the rule do not say which of them refused. Each copy of a
-//! limit's counters fits into one cache line. The limits are in the order of the rule, so a request does not search for
-//! their counters.
+//! A rule can have several limits, and the counters of the rule do not say which of them refused.
+//!
+//! Threads count in separate copies of the counters (see `sharded.rs`), and each copy of a limit's counters fits into
+//! one cache line. The counters of the limits are in the order of the rule, so that a request does not search for them.
 
 use spillgate::rules::Rule;
 use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
@@ -10,33 +11,33 @@ use spillgate::{Binding, Decision, Hit, MAX_UNITS, Op, Reason};
 use super::registry::labels;
 use super::sharded::{Sharded, ThreadCopy, ThreadNumber};
 
-/// A label shows at most this many bytes of the name of a limit.
+/// The label `limit` shows at most this many bytes of the name of a limit.
 const NAME_BYTES: usize = 128;
 
 /// The outcomes of hits, in the order of their counters.
 pub(super) const HITS: [&str; 4] = ["allowed", "refused", "shadow_refused", "soft_over"];
-/// The positions of these outcomes.
+/// The index of `allowed` in [`HITS`] and in [`UNITS`]. The following indexes are named in the same way.
 const ALLOWED: usize = 0;
 const REFUSED: usize = 1;
 const SHADOW_REFUSED: usize = 2;
 const SOFT_OVER: usize = 3;
-/// The position of the counter of hits near the limit.
+/// The index of the counter of hits near the limit. It comes after the counters of [`HITS`].
 pub(super) const NEAR: usize = HITS.len();
-/// The position of the first counter of units.
+/// The index of the first counter of units.
 pub(super) const FIRST_UNITS: usize = NEAR + 1;
 /// The outcomes of units, in the order of their counters.
 pub(super) const UNITS: [&str; 3] = ["allowed", "refused", "shadow_refused"];
 
 const COUNTERS: usize = FIRST_UNITS + UNITS.len();
 
-/// The hits on a limit since the server started, as the page of metrics shows them.
+/// The hits on a limit by outcome: since the server started, or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitHits {
     /// Hits that the limit allowed, without those of `soft_over`.
     pub allowed: u64,
     /// Hits that the limit refused.
     pub refused: u64,
-    /// Hits that the limit would have refused without shadow mode.
+    /// Hits that were allowed only because of shadow mode.
     pub shadow_refused: u64,
     /// Hits above the limit that its option `soft` allowed.
     pub soft_over: u64,
@@ -64,8 +65,7 @@ pub(crate) struct LimitCounters(Sharded<COUNTERS>);
 
 impl LimitCounters {
     /// Counts one hit on the limit. A hit counts as at most 2^53 - 1 units, so that no client can make a counter wrap
-    /// around. `is_taken` says whether the allowed units were taken, which they were not if another limit refused the
-    /// request.
+    /// around. `is_taken` is false if another limit has refused the request, so that this limit took no units.
     #[inline]
     pub(crate) fn count(&self, thread: ThreadNumber, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
         let Some(counters) = self.0.of(thread) else { return };
@@ -91,7 +91,8 @@ impl LimitCounters {
         LimitHits { allowed, refused, shadow_refused, soft_over: sums[SOFT_OVER], near: sums[NEAR] }
     }
 
-    /// Returns a number that all clones of these counters share. No other counters that exist have the same number.
+    /// Returns a number by which clones of the same counters are recognized. No other counters that exist at the same
+    /// time have this number.
     pub(crate) fn identity(&self) -> usize {
         self.0.identity()
     }
@@ -102,7 +103,7 @@ impl LimitCounters {
     }
 }
 
-/// Counts a hit of any kind. [`LimitCounters::count`] does this faster for the most frequent kind.
+/// Counts a hit of any kind. [`LimitCounters::count`] itself counts the most frequent kind, because that is faster.
 #[inline(never)]
 fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Decision, is_taken: bool) {
     let Some(units) = judged_units(hit.op, decision).map(|units| units.min(MAX_UNITS)) else { return };
@@ -117,8 +118,8 @@ fn count_other(counters: ThreadCopy<'_, COUNTERS>, hit: &Hit<'_>, decision: &Dec
     }
 }
 
-/// Returns the units of a hit, or `None` if the hit is not counted: an allowed peek takes nothing, and some decisions,
-/// such as those of a full store, say nothing about the limit.
+/// Returns the units of a hit, or `None` if the hit is not counted. Allowed peeks are not counted, because they take
+/// nothing. Decisions such as those of a full store are not counted, because they say nothing about the limit.
 #[inline]
 pub fn judged_units(op: Op, decision: &Decision) -> Option<u64> {
     let units = match op {
@@ -137,16 +138,17 @@ const fn is_of_limit(reason: Reason) -> bool {
     )
 }
 
-/// Returns whether more than 80 % of the limit is used, but not more than the limit.
+/// Returns whether more than 80 % of the limit is used, and the hit is not above the limit.
 #[inline]
 const fn is_near(decision: &Decision) -> bool {
     decision.remaining.saturating_mul(5) < decision.limit && !decision.soft_over
 }
 
-/// Returns the text of the labels of each limit of `rule`, as on the page of metrics.
+/// Returns the labels of each limit of `rule`, as the page of metrics shows them between braces.
 ///
-/// The label `limit` is the name of the limit. A limit without a name is called by its size, such as `5 per minute`. If
-/// an earlier limit of the rule has the same name, the position in the rule is added, such as `5 per minute #2`.
+/// The label `limit` is the name of the limit. A limit without a name gets its size as its name, such as `5 per
+/// minute`. If an earlier limit of the rule has the same name, the position in the rule is added, such as `5 per minute
+/// #2`.
 pub(super) fn labels_of(rule: &Rule) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (index, limit) in rule.limits.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The counters of rules. Usually there is one set of counters for each rule.
+//! The counters of rules. Usually each rule has one set of counters: one counter for each outcome.
 //!
-//! If a rule has `detailed_metric` or `value_to_metric`, there is one set of counters for each value that clients send.
-//! Clients choose these values, so the number of such sets has a bound.
+//! A rule with `detailed_metric` or `value_to_metric` has one set of counters for each value that clients send. Clients
+//! choose these values, so the number of sets of one rule has a bound.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,27 +18,30 @@ use super::registry::labels;
 use super::sharded::{Sharded, ThreadNumber};
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// A label shows at most this many bytes from the beginning of a client's value. Values for which the label shows the
-/// same text share their counters.
+/// A label shows at most this many bytes from the beginning of a client's value. Values with the same beginning share
+/// their counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
 pub(super) type Outcomes = Sharded<{ OUTCOMES.len() }>;
 
-/// Returns the text of the labels for the domain `domain` and the rule name `rule`, as the page of metrics shows it.
+/// Returns the labels for the domain `domain` and the rule name `rule`, as the page of metrics shows them between
+/// braces.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
     labels(&[("domain", domain), ("rule", rule)]).into()
 }
 
 #[derive(Debug)]
 pub struct RuleCounters {
-    /// The counters of the rule itself. Values that have no counters of their own are also counted here.
+    /// The counters of the rule itself. If the rule has counters for single values and gets too many values, the
+    /// further values are counted here too.
     plain: Outcomes,
     /// The counters of each limit of the rule, in the order of the limits.
     limits: Box<[LimitCounters]>,
-    /// The counters of each value. `None` if the rule does not ask for such counters.
+    /// `None` if the rule has neither `detailed_metric` nor `value_to_metric`.
     by_value: Option<ByValue>,
-    /// Counts peeks at those limits of the rule that never refuse a peek. Created at the first such peek.
+    /// Counts peeks if the rule has a limit that never refuses a peek (see `peeks.rs`). Created at the first such peek,
+    /// so that the page of metrics lists only rules with such peeks.
     peeks: OnceLock<Counter>,
     /// For each limit: the number of requests that it refused since the last log line about this limit.
     refused: Box<[AtomicU64]>,
@@ -47,8 +50,8 @@ pub struct RuleCounters {
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// The key of the map is a hash of the values that the label shows. So a request computes only this hash, and the
-    /// text of the label is built only once.
+    /// The key of the map is a hash of the values that the label shows. So a request needs only this hash, and the text
+    /// of the label is built once, when its counters are made.
     counters: RwLock<HashMap<u64, Outcomes>>,
 }
 
@@ -64,8 +67,8 @@ impl RuleCounters {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a peek at a limit of `rule` that never refuses a peek. For the first such peek at this rule, returns how
-    /// many rules have had one by now.
+    /// Counts a peek at a limit of `rule` that never refuses a peek. If the rule had no such peek before, returns how
+    /// many rules have had one by now. Otherwise returns `None`.
     pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
         let counter = self.peeks.get_or_init(|| {
@@ -99,7 +102,7 @@ impl RuleCounters {
         &self.limits
     }
 
-    /// Returns the counters of `limit`. `None` if it is a limit of another rule.
+    /// Returns the counters of `limit`. `None` if `limit` does not belong to `rule`.
     pub(crate) fn limit(&self, rule: &Rule, limit: &Limit) -> Option<&LimitCounters> {
         let position = rule.limits.iter().position(|of_rule| std::ptr::eq(of_rule, limit))?;
         self.limits.get(position)
@@ -121,8 +124,8 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // This shared lock suffices for most requests: their value has counters already, or no further value can get
-        // counters of its own.
+        // A shared lock suffices for most requests: either their value has counters already, or the maximum number of
+        // values is reached.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.add(thread, outcome as usize, 1);
@@ -139,7 +142,7 @@ impl ByValue {
     }
 }
 
-/// Returns each step of the rule. If the label shows the client's value instead of the rule's text, the step comes with
+/// Returns each step of the rule's path. If the label has to show the value that the client sent, the step comes with
 /// this value.
 fn named_values<'a>(
     rule: &'a Rule,
@@ -151,7 +154,7 @@ fn named_values<'a>(
     })
 }
 
-/// Returns the rule's path with the values of this request, such as `user_id=7 > path`.
+/// Returns the rule's path with the values that the client sent, such as `user_id=7 > path`.
 fn name(rule: &Rule, entries: &[(&str, &str)]) -> String {
     let mut name = String::new();
     for (step, value) in named_values(rule, entries) {

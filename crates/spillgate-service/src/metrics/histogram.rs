@@ -1,7 +1,7 @@
 //! A histogram of durations.
 //!
-//! An average hides the few requests that take long. A histogram counts, for each of several bounds, how many durations
-//! do not exceed the bound. From these counts, Prometheus computes quantiles, also over several servers.
+//! An average hides the few requests that take long. The page of metrics says for each of several bounds how many
+//! durations did not exceed this bound. From such counts, Prometheus computes quantiles, also over several servers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use spillgate::StoreCalls;
 
-/// The upper bounds of the buckets.
+/// A duration that equals a bound belongs to the bucket below this bound. The bounds are those of the shared store, so
+/// that its histogram can be copied.
 const BOUNDS_NS: [u64; StoreCalls::BOUNDS_NS.len()] = StoreCalls::BOUNDS_NS;
 
 /// How many durations were in each bucket, and their sum.
@@ -28,7 +29,7 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Copies the numbers that a store counted.
+    /// Replaces the counts by those that the shared store has counted itself.
     pub(super) fn copy(&self, buckets: &[u64], sum_ns: u64) {
         for (own, count) in self.buckets.iter().zip(buckets) {
             own.store(*count, Ordering::Relaxed);
@@ -36,10 +37,8 @@ impl Histogram {
         self.sum_ns.store(sum_ns, Ordering::Relaxed);
     }
 
-    /// Writes the lines of the histogram.
-    ///
-    /// The count is the sum of the buckets as they were just read. So the count and the buckets agree, even if other
-    /// threads observe durations meanwhile.
+    /// Writes the lines of the histogram. The line `_count` has the sum of the buckets as they were read here. So the
+    /// count and the buckets agree, even if other threads add durations at the same time.
     pub(super) fn write(&self, name: &str, out: &mut String) {
         let mut count = 0_u64;
         for (index, bucket) in self.buckets.iter().enumerate() {
@@ -57,9 +56,9 @@ impl Histogram {
     }
 }
 
-/// Estimates the duration that this share of the durations does not exceed. Like Prometheus, the estimate spreads the
-/// durations of a bucket evenly. If the result is above all bounds, the highest bound is returned. Returns `None` if
-/// there are no durations.
+/// Estimates a quantile: the share `share` of all durations is at most as long as the result. As in Prometheus, the
+/// estimate assumes that the durations of a bucket are spread evenly. If the result would be above all bounds, it is
+/// the highest bound. Returns `None` if there are no durations.
 pub(crate) fn quantile_ns(buckets: &[u64; BOUNDS_NS.len() + 1], share: f64) -> Option<u64> {
     let all: u64 = buckets.iter().sum();
     let wanted = all as f64 * share;

@@ -1,8 +1,8 @@
 //! The metrics of the server.
 //!
-//! Most counters exist before the first request, so that a request needs no look-up. The values of labels
-//! come from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it,
-//! and each rule has a bound on the number of such values.
+//! Most counters exist before the first request, so that a request does not search for them. The values of labels come
+//! from the rules and from fixed lists. A value that a client sends becomes a label only if a rule asks for it, and
+//! for at most a fixed number of values of each rule.
 
 mod admin;
 mod by_limit;
@@ -56,7 +56,7 @@ const RULE_VALUES: usize = 1000;
 pub enum Outcome {
     /// The descriptor was allowed.
     Allowed,
-    /// The descriptor exceeds a limit, but it was allowed, because the limit has `soft`.
+    /// The descriptor exceeds a limit, but is within the further units that the option `soft` of the limit allows.
     SoftOver,
     /// The rule refused the descriptor.
     Refused,
@@ -74,7 +74,7 @@ pub enum Rejection {
     BadRequest,
     /// The request exceeds a bound of the server.
     TooLarge,
-    /// The listener does not grant the right that the request needs.
+    /// The request contains a refund or a limit of its own, which the listener does not allow.
     Forbidden,
 }
 
@@ -95,14 +95,14 @@ impl Rejection {
 pub enum Closed {
     /// The server had reached its maximum number of open connections.
     Bound,
-    /// No whole request arrived in time.
+    /// The client did not send a whole request in time.
     Slow,
-    /// The server asked the client to close the connection, because there was no request for a long time, or because
-    /// the server drained. Then the connection ended without an error, or the server closed it after a timeout.
+    /// The server wanted to end the connection, because it had no requests for a long time or because the server
+    /// drained. The connection then ended without an error, or the server closed it after a timeout.
     Idle,
     /// The client broke the protocol or went away.
     Broken,
-    /// The server stopped, and the connection was still busy at the end of the time to drain.
+    /// The server stopped, and requests of the connection were still in flight when the time to drain was over.
     Drained,
 }
 
@@ -134,20 +134,19 @@ pub struct Metrics {
     rejected: [Counter; Rejection::ALL.len()],
     /// Descriptors that refunded units.
     pub refunds: Counter,
-    /// Descriptors for which the request contained a limit. This limit replaced the limits of the rules.
+    /// Descriptors with a limit of their own, which replaced the limits of the rules.
     pub overrides: Counter,
-    /// Metrics of blocks and shadow switches.
+    /// Counts of the blocks and shadow switches that operators have made.
     pub operator: OperatorMetrics,
     /// Requests that got an error of the store instead of a decision.
     pub store_errors: Counter,
-    /// States in the memory of this process. This number is updated when the metrics are read.
+    /// States in the memory store. Like the next two metrics, updated only when a client reads the page of metrics.
     pub store_keys: Gauge,
-    /// States that expired and were removed from the memory of this process. This number is updated when the metrics are
-    /// read.
+    /// States that the memory store has removed because they had expired.
     pub store_keys_expired: Counter,
-    /// Requests for which the memory store was full. This number is updated when the metrics are read.
+    /// Requests that found the memory store full.
     pub store_full: Counter,
-    /// Metrics of a shared store.
+    /// Counts of failures, calls and refusals of the shared store.
     pub store: StoreMetrics,
     /// Snapshots that were written.
     pub snapshots: Counter,
@@ -160,7 +159,7 @@ pub struct Metrics {
     pub snapshot_successful: Gauge,
     /// The number of rules that the server uses.
     pub rules: Gauge,
-    /// The time when rules were last loaded without an error, at the start or by a reload, in seconds since 1970.
+    /// When rules were last loaded without an error, in seconds since 1970. The first load, at the start, counts too.
     pub rules_loaded: Gauge,
     /// Reloads that succeeded.
     pub reloads: Counter,
@@ -176,7 +175,7 @@ pub struct Metrics {
     admin_refused: AdminRefusals,
     /// Event streams of the admin listener that are open.
     pub event_streams: Gauge,
-    /// Errors of the system call accept(2). Errors that only one connection causes are not counted.
+    /// Errors of the system call accept(2), without those that concern only the connection to be accepted.
     pub accept_errors: Counter,
     /// Request handlers that panicked. In each case the client got an internal error.
     pub panics: Counter,
@@ -297,14 +296,14 @@ impl Metrics {
         self.requests.unmatched()
     }
 
-    /// Returns the current time if the decision that begins now is measured. One in 16 decisions is measured, chosen at
-    /// random: two readings of the clock for every decision would cost more than all counters.
+    /// Returns the current time if the decision that begins now is measured, and `None` otherwise. One in 16 decisions
+    /// is measured, chosen at random: two readings of the clock for every decision would cost more than all counters.
     #[inline]
     pub(crate) fn begin_decision() -> Option<Instant> {
         if is_sampled() { Some(Instant::now()) } else { None }
     }
 
-    /// Counts the time since `begun`, if the decision is measured.
+    /// Counts the time since `begun`, which comes from [`begin_decision`](Metrics::begin_decision).
     #[inline]
     pub(crate) fn end_decision(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
@@ -357,17 +356,17 @@ impl Metrics {
         counters
     }
 
-    /// Returns the counters for the domain `domain` and the rule name `rule`. They are created if they do not exist.
+    /// Returns the counters for the domain `domain` and the rule name `rule`, which contains values of clients. If they
+    /// do not exist, this function makes them.
     ///
-    /// Such a name contains values of clients, so there can be many names. To save memory, these counters have only one
-    /// copy.
+    /// There can be many such names. To save memory, all threads share one copy of their counters.
     fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
         self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(Outcomes::single).clone()
     }
 }
 
-/// Registers the metrics of snapshots: how many were written, and how many were not; when the last one began, and whether it was
-/// written.
+/// Registers the metrics of snapshots. Returns the counters of written and of failed snapshots, and the gauges for the
+/// time and the success of the last one.
 fn of_snapshots(registry: &mut Registry) -> ([Counter; 2], [Gauge; 2]) {
     let counters = [
         registry.counter("snapshots", "Snapshots that were written"),
@@ -382,7 +381,7 @@ fn of_snapshots(registry: &mut Registry) -> ([Counter; 2], [Gauge; 2]) {
     (counters, gauges)
 }
 
-/// Returns the counters with these labels: those from before, or new ones. Adds them to `after`.
+/// Adds the counters with these labels to `after`, and returns them: those from `before` if there are any, or new ones.
 fn kept<T: Clone + Default>(labels: Arc<str>, before: &BTreeMap<Arc<str>, T>, after: &mut BTreeMap<Arc<str>, T>) -> T {
     let counters = before.get(&labels).cloned().unwrap_or_default();
     after.entry(labels).or_insert(counters).clone()

@@ -6,12 +6,12 @@ use super::registry::{Counter, Gauge, Registry};
 pub struct OperatorMetrics {
     /// Requests that a block has refused.
     pub blocked: Counter,
-    /// Blocks that are on.
+    /// Blocks that have not ended.
     pub blocks: Gauge,
-    /// Shadow switches that are on.
+    /// Shadow switches that have not ended.
     pub shadow_switches: Gauge,
-    /// The age of this server's copy of the shared lists, in seconds. The page does not show it before the first
-    /// reading.
+    /// How many seconds ago this server compared its copy of the lists of blocks and switches with the shared store.
+    /// The page does not show this metric before the first comparison.
     pub copy_age: Gauge,
 }
 

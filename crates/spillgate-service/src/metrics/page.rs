@@ -1,7 +1,7 @@
 //! Writes all metrics as a page of text.
 //!
-//! The page is built in pieces, so that the server does not keep the whole page in memory for a client that reads
-//! slowly.
+//! The page is built in pieces while a client reads it. So the server does not keep the whole page in memory for a
+//! client that reads slowly.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,13 +18,13 @@ use super::{Counter, Metrics, OUTCOMES, process};
 
 /// The approximate size of a piece, in bytes.
 const PIECE_BYTES: usize = 32 * 1024;
-/// The approximate size of a line without its labels for the rule, in bytes.
+/// The approximate size of a line without the labels of its rule or limit, in bytes.
 const LINE_BYTES: usize = 64;
-/// A text that is sorted after all names.
+/// A text that comes after the names of all metrics in alphabetical order.
 const END: &str = "~";
 
-/// The metrics that have lines for each rule or limit. The page is sorted by name, so other metrics come before, between
-/// and after these metrics.
+/// The metrics with lines for each rule or limit, sorted by name. The whole page is sorted by name, so other metrics
+/// come before, between and after them.
 const LISTED: [Listed; 5] = [
     Listed {
         name: "decisions",
@@ -54,16 +54,16 @@ const LISTED: [Listed; 5] = [
     },
 ];
 
-/// A counter that has lines for each rule or limit.
+/// A metric with lines for each rule or limit.
 struct Listed {
     name: &'static str,
     help: &'static str,
-    /// Writes the lines after the given labels, as many as fit into one piece. Returns the last labels that were
-    /// written.
+    /// Writes the lines whose labels come after the given labels, as many as fit into one piece. Returns the last
+    /// labels that were written, or `None` if no lines were left.
     write: fn(&Metrics, &str, &mut String) -> Option<Arc<str>>,
 }
 
-/// A page of metrics that a client is reading. A number on the page is from the time when its piece was built.
+/// A page of metrics that a client is reading. Each number was read when its piece of the page was built.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
@@ -73,9 +73,10 @@ pub struct Page {
 /// What the next piece of the page has.
 #[derive(Debug)]
 enum Next {
-    /// The metrics whose names come before the listed metric with this index, and the two head lines of this metric.
+    /// The other metrics between the previous item of [`LISTED`] and the item with this index, and then the two head
+    /// lines of this item.
     Before(usize),
-    /// The lines of the listed metric with this index. The text has the last labels that were written.
+    /// Lines of the item of [`LISTED`] with this index. The text has the last labels that were written.
     Lines(usize, Arc<str>),
     Last,
     Nothing,
@@ -121,9 +122,9 @@ impl Page {
     }
 }
 
-/// Writes the lines of the series that come after the labels `after`, as many as fit into one piece. A series is a
-/// metric with its labels. Returns the labels of the last series. The lock is held only while the series are listed, so
-/// a request that adds a series never waits for a client.
+/// Writes the lines of those `series` whose labels come after `after`, as many as fit into one piece. Returns the last
+/// labels that were written. The lock is held only while the series are listed, so a request that adds a series never
+/// waits for a client.
 fn write<T: Clone>(
     series: &Mutex<BTreeMap<Arc<str>, T>>,
     after: &str,

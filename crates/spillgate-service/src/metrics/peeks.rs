@@ -1,7 +1,7 @@
 //! Counts, for each rule, the peeks (requests of cost 0) at a limit that never refuses a peek.
 //!
-//! Envoy can send a peek when a stream begins, and send the cost when the stream ends. A limit that never refuses a
-//! peek then never refuses a stream. The counters show which rules have this problem.
+//! Envoy can send a peek when a stream begins, and the cost when the stream ends. If the limit never refuses a peek, it
+//! never refuses such a stream. The counters show which rules have this problem.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use spillgate::rules::Rule;
 use super::Counter;
 use super::by_rule::labels_of;
 
-/// One counter for each rule that has had such a peek. The key of the map is the text of the labels for the domain and
-/// the rule.
+/// One counter for each rule that has had a peek at a limit that never refuses one. The key of the map is the text of
+/// the labels for the domain and the rule.
 #[derive(Debug, Default)]
 pub(super) struct Peeks(pub(super) Mutex<BTreeMap<Arc<str>, Counter>>);
 
@@ -27,7 +27,7 @@ impl Peeks {
         (counter, (counters.len() > before).then_some(counters.len()))
     }
 
-    /// Drops the counters of rules for which `is_rule` returns false. Its argument is the text of the labels.
+    /// After a reload, drops the counters of removed rules: those for whose labels `is_rule` returns false.
     pub(super) fn retain(&self, is_rule: impl Fn(&str) -> bool) {
         self.0.lock().retain(|labels, _| is_rule(labels));
     }

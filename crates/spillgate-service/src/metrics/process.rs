@@ -1,7 +1,7 @@
 //! Figures of the process, under the names that programs commonly use for Prometheus.
 //!
-//! Most of them are read from `/proc` while a page is written, so they cost nothing in between. A figure that cannot be
-//! read is left out, for example on systems without `/proc`.
+//! Most of them are read from `/proc`, and only while a page is written, so they cost nothing at other times. A figure
+//! that cannot be read is left out, for example on systems without `/proc`.
 
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::registry::Format;
 
-/// Linux shows times to programs in hundredths of a second on every architecture.
+/// The times in `/proc` are in ticks. On every architecture, a tick of Linux is a hundredth of a second for programs.
 const TICKS_PER_SECOND: u64 = 100;
 /// At most this many entries of `/proc/self/fd` are counted.
 const FDS_MAX: usize = 1 << 20;
@@ -31,13 +31,13 @@ pub(super) fn write(format: Format, out: &mut String) {
     family("virtual_memory_bytes", "Virtual memory of the process in bytes", figures.virtual_bytes, format, out);
 }
 
-/// Returns the resident memory of this process in bytes. `None` if the system does not say it.
+/// Returns the resident memory of this process in bytes. `None` on a system without `/proc/self/status`.
 pub fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     Figures::of("", &status, "").resident_bytes
 }
 
-/// The figures in the text files of `/proc`. `None` if a file does not have the figure.
+/// The figures that files of `/proc` have. A figure is `None` if its file lacks it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
     cpu_ticks: Option<u64>,

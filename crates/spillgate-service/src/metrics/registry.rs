@@ -1,6 +1,7 @@
 //! Counters, gauges, and the text format in which a page shows them.
 //!
-//! The registry lists the metrics that exist from the start. Requests change only the numbers, so they need no lock.
+//! The registry lists the metrics that exist from the start. Requests change only the numbers of these metrics, and
+//! never the list, so they need no lock.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -42,7 +43,8 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Sets the number to a count that another part of the program keeps. A lower number changes nothing.
+    /// Sets the number to `counted`, a count that another part of the program keeps. A lower count changes nothing,
+    /// because a counter must not get smaller.
     pub(crate) fn raise_to(&self, counted: u64) {
         self.0.fetch_max(counted, Ordering::Relaxed);
     }
@@ -90,7 +92,7 @@ impl Gauge {
     }
 }
 
-/// All metrics that have the same name. They differ in their labels.
+/// All samples of one metric name. The samples differ in their labels.
 struct Family {
     name: &'static str,
     help: &'static str,
@@ -118,7 +120,8 @@ impl Sample {
     }
 }
 
-/// The metrics that have fixed labels. They exist from the start. Metrics of rules are not here.
+/// The metrics with fixed labels, sorted by name. The metrics of rules and limits are not here, because a reload
+/// changes their labels.
 #[derive(Default)]
 pub(super) struct Registry {
     families: Vec<Family>,
@@ -147,7 +150,7 @@ impl Registry {
         counters
     }
 
-    /// Adds the counters of `sharded` from the position `first` on, one for each list of labels.
+    /// Adds counters of `sharded`. The counter with the index `first` gets the first list of labels, and so on.
     pub(super) fn sharded<const N: usize>(
         &mut self,
         name: &'static str,
@@ -215,8 +218,8 @@ impl Registry {
 
 /// Writes the two lines (`# HELP` and `# TYPE`) above the metrics of one name.
 pub(super) fn head(name: &str, help: &str, kind: Kind, format: Format, out: &mut String) {
-    // The lines with a counter's numbers have a name that ends in `_total`. In OpenMetrics, the name on the two lines
-    // above them has no such suffix. In the older text format, it has the suffix too.
+    // A line with the number of a counter has a name that ends in `_total`. In OpenMetrics, the name on the two head
+    // lines has no such suffix. In the older text format, it has the suffix too.
     let total = if kind == Kind::Counter && format == Format::Text { "_total" } else { "" };
     let kind = match kind {
         Kind::Counter => "counter",
@@ -226,7 +229,7 @@ pub(super) fn head(name: &str, help: &str, kind: Kind, format: Format, out: &mut
     let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
 }
 
-/// Returns the text of labels, as the page shows it between braces.
+/// Returns labels as the page shows them between braces: `name="value"`, with commas between them.
 pub(super) fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {

@@ -1,18 +1,18 @@
 //! Counts requests by protocol, by source of the decision, and by outcome.
 //!
-//! All these counters exist from the start, so that a request needs no lookup.
+//! All these counters exist from the start, and a request computes the index of its counter instead of searching.
 
 use spillgate::{Source, Verdict};
 
 use super::registry::Registry;
 use super::sharded::{Sharded, ThreadNumber};
 
-/// The protocol of a request.
+/// The protocol under which a request is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Protocol {
     /// gRPC, with Envoy's rate limit service.
     Grpc,
-    /// HTTP, with any of its routes.
+    /// HTTP, whichever route was called. This includes RLS in JSON (`POST /json`).
     #[default]
     Http,
 }
@@ -30,7 +30,7 @@ impl Protocol {
 
 const SOURCES: [Source; 4] = [Source::Store, Source::DenyCache, Source::Local, Source::Policy];
 const OUTCOMES: [&str; 2] = ["refused", "allowed"];
-/// The position of the counter of descriptors that no rule matched.
+/// The index of the counter of descriptors that no rule matched. It comes after the counters of requests.
 const UNMATCHED: usize = Protocol::ALL.len() * SOURCES.len() * OUTCOMES.len();
 const COUNTERS: usize = UNMATCHED + 1;
 

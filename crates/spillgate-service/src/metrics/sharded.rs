@@ -1,32 +1,33 @@
 //! Counters to which several threads add at the same time without slowing each other down.
 //!
-//! Two threads that add to one counter take its cache line from each other at each addition. So a group of counters has
-//! several copies, and each copy begins a cache line of its own. The page of metrics shows the sum of the copies.
+//! If two threads add to one counter, its cache line moves between their cores at each addition. So a group of counters
+//! has several copies, and each copy begins a cache line of its own. The page of metrics shows the sum of the copies.
 //!
-//! On a machine with few cores, each of the first threads owns a copy, to which no other thread adds. An owner needs no
-//! atomic addition, which would wait until all earlier writes of its core are done.
+//! On a machine with few cores, each of the first threads that count owns a copy, to which no other thread adds. So an
+//! owner needs no atomic addition, which would wait until all earlier writes of its core are done.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
-/// On a machine with at most this many cores, there is one copy with an owner for each core. More copies would take too
-/// much memory, because there can be a million rules.
+/// On a machine with at most this many cores, each group of counters has one owned copy for each core. More copies
+/// would take too much memory, because there can be a million rules, each with such a group.
 const MAX_OWNED: usize = 8;
-/// One in this many requests is sampled. The number is a power of two.
+/// [`is_sampled`] chooses one in this many calls. The number must be a power of two.
 const SAMPLED_OF: u64 = 16;
 
-/// The copies of each group of counters. The system reads files to find the number of cores, so this is done once.
+/// How many copies each group of counters has. This is computed once, because the system has to read files to find the
+/// number of cores.
 static COPIES: LazyLock<Copies> =
     LazyLock::new(|| Copies::for_cores(thread::available_parallelism().map_or(MAX_OWNED + 1, usize::from)));
 
-/// How many copies there are.
+/// The numbers of copies of both kinds.
 #[derive(Clone, Copy, Debug)]
 struct Copies {
-    /// The copies that have one thread as their owner. They come first.
+    /// The number of copies that one thread owns. These copies come first.
     owned: usize,
-    /// The copies that all other threads share.
+    /// The number of copies that all other threads share.
     shared: usize,
 }
 
@@ -34,15 +35,15 @@ thread_local! {
     static THREAD: ThreadCells = const { ThreadCells { number: Cell::new(None), random: Cell::new(0) } };
 }
 
-/// The numbers that a thread keeps for itself.
+/// What each thread keeps for itself.
 struct ThreadCells {
-    /// The copy of the thread. `None` before the thread counts for the first time.
+    /// The copy that the thread adds to. `None` before the thread counts for the first time.
     number: Cell<Option<ThreadNumber>>,
-    /// The state of a generator of random numbers.
+    /// The state of the random numbers of [`is_sampled`].
     random: Cell<u64>,
 }
 
-/// The copy that the current thread adds to.
+/// The copy that a thread adds to, in every group of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadNumber {
     copy: usize,
@@ -55,8 +56,8 @@ impl Copies {
         if cores <= MAX_OWNED { Copies { owned: cores, shared: 1 } } else { Copies { owned: 0, shared: MAX_OWNED } }
     }
 
-    /// Returns the copy of a thread. Threads are numbered in the order in which they begin to count, and `first` is
-    /// this number. No two threads have the same number.
+    /// Returns the copy of a thread. `first` is the number of the thread: threads are numbered from 0, in the order in
+    /// which they begin to count.
     const fn of(self, first: usize) -> ThreadNumber {
         match first.checked_sub(self.owned) {
             None => ThreadNumber { copy: first, is_owner: true },
@@ -76,8 +77,8 @@ impl ThreadNumber {
     fn first(thread: &ThreadCells) -> ThreadNumber {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let first = NEXT.fetch_add(1, Ordering::Relaxed);
-        // With equal states, all threads would sample alike: if one thread samples its third request, every thread
-        // does.
+        // Each thread begins with another state. With equal states, all threads would choose the same calls: for
+        // example, each thread would choose its third call.
         thread.random.set(first as u64);
         let number = COPIES.of(first);
         thread.number.set(Some(number));
@@ -85,8 +86,8 @@ impl ThreadNumber {
     }
 }
 
-/// Returns true for one in sixteen calls, chosen at random. A fixed order could choose the same kind of request each
-/// time.
+/// Returns true for one in sixteen calls, chosen at random. If every sixteenth call were chosen and a client repeated
+/// its requests in a fixed order, the same kind of request could be chosen each time.
 #[inline]
 pub(crate) fn is_sampled() -> bool {
     // This linear congruential generator has the constants of Knuth's MMIX. Its highest bits are the most random ones.
@@ -102,12 +103,12 @@ pub(crate) fn is_sampled() -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Sharded<const N: usize>(Arc<[Shard<N>]>);
 
-/// One copy. It begins a cache line, so up to eight counters are in one line.
+/// One copy of a group. A copy begins a cache line (64 bytes), so up to eight counters fit into one line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard<const N: usize>([AtomicU64; N]);
 
-/// The copy of one thread.
+/// The copy that a thread adds to, in one group of counters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadCopy<'a, const N: usize> {
     counters: &'a [AtomicU64; N],
@@ -128,12 +129,12 @@ impl<const N: usize> ThreadCopy<'_, N> {
 }
 
 impl<const N: usize> Sharded<N> {
-    /// Makes counters with a copy for each core, up to a bound.
+    /// Makes counters with as many copies as [`COPIES`] says.
     pub(super) fn new() -> Sharded<N> {
         Sharded::with_copies(COPIES.owned + COPIES.shared)
     }
 
-    /// Makes counters with one copy, which saves memory.
+    /// Makes counters with one copy, which all threads share. This saves memory.
     pub(super) fn single() -> Sharded<N> {
         Sharded::with_copies(1)
     }
@@ -142,15 +143,16 @@ impl<const N: usize> Sharded<N> {
         Sharded((0..copies).map(|_| Shard([const { AtomicU64::new(0) }; N])).collect())
     }
 
-    /// Returns a number that all clones share, and no other counters that exist.
+    /// Returns a number that is equal for all clones of the same counters. No other counters that exist at the same
+    /// time have this number.
     pub(super) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Returns the copy of the current thread.
+    /// Returns the copy that `thread` adds to.
     #[inline]
     pub(super) fn of(&self, thread: ThreadNumber) -> Option<ThreadCopy<'_, N>> {
-        // All threads share a single copy.
+        // If there is only one copy, all threads share it, so none of them is its owner.
         let (copy, is_owner) = if self.0.len() == 1 { (0, false) } else { (thread.copy, thread.is_owner) };
         self.0.get(copy).map(|shard| ThreadCopy { counters: &shard.0, is_owner })
     }

@@ -1,7 +1,7 @@
 //! The metrics of a shared store, such as Redis.
 //!
-//! The store itself counts its failures and the requests that wait for it. These numbers are copied into the metrics
-//! when a client reads the page of metrics.
+//! The store itself counts its failures, its calls and the requests that wait for it. These counts are copied to the
+//! metrics when a client reads the page of metrics.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ pub struct StoreMetrics {
     call_durations: Arc<Histogram>,
     deny_cache_entries: Gauge,
     deny_cache_hits: Counter,
-    /// 1 if the store is up, otherwise 0. The server's `command/serve/store_health.rs` decides when the store counts as
-    /// down.
+    /// 1 if the store is up, otherwise 0. The server's `command/serve/store_health.rs` sends probes to the store, and
+    /// decides when the store counts as down.
     pub up: Gauge,
-    /// How many times the store began to answer again.
+    /// How many times the store began to answer again after it counted as down.
     pub recoveries: Counter,
 }
 
@@ -82,7 +82,7 @@ impl StoreMetrics {
         }
     }
 
-    /// Copies the numbers that the store counted.
+    /// Copies the counts that the store keeps itself.
     pub fn update(&self, health: &StoreHealth) {
         for (kind, failures) in &health.failures {
             self.failures[*kind as usize].raise_to(*failures);

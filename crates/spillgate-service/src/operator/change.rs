@@ -1,4 +1,4 @@
-//! A change that an operator asks for, and why it was not made.
+//! The changes of blocks and shadow switches that an operator can ask for, and the errors if a change was not made.
 
 use std::time::Duration;
 
@@ -18,23 +18,24 @@ pub(crate) const REASON_BYTES: usize = 200;
 /// Why a change was not made.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// The change is invalid. The texts say why, and what helps.
+    /// The change is invalid. The first text says why, and the second one how to fix it.
     #[error("{0}")]
     Invalid(String, &'static str),
-    /// There is no such block, rule or switch. The texts say which, and what helps.
+    /// The change names a block, a rule or a switch that does not exist. The first text says which of the three, and
+    /// the second one how to fix it.
     #[error("{0}")]
     NotFound(String, String),
-    /// The shared store did not make the change, or did not say whether it did.
+    /// The shared store did not make the change, or its answer was lost, so that the change may have been applied.
     #[error("the store did not change its list: {0}")]
     Store(#[from] SharedError),
-    /// The list is full. In a shared store, some of its entries can come from other programs.
+    /// The list is full. If it is in a shared store, other programs can have added some of its entries.
     #[error("the list of {what} is full: it can have {max}")]
     Full {
         /// What the list has, in the plural: `blocks` or `shadow switches`.
         what: &'static str,
         /// The maximum number of entries in the list.
         max: usize,
-        /// What the operator can do.
+        /// How the operator can free an entry, or do without one.
         help: &'static str,
     },
 }
@@ -55,13 +56,14 @@ impl ChangeError {
 #[derive(Clone, Copy, Debug)]
 pub struct NewBlock<'a> {
     pub key: &'a str,
-    /// The value of the entry. Only the bytes that choose the counter matter.
+    /// The value of the entry. Only its first bytes are compared, as many as choose the counter of a request
+    /// (`limits.value`).
     pub value: &'a str,
-    /// The domain. `None` means all domains.
+    /// `None` blocks the entry in all domains.
     pub domain: Option<&'a str>,
     /// How long requests are refused, such as `10m`.
     pub lasts: &'a str,
-    /// Why the operator blocks the entry.
+    /// Why the operator blocks the entry, in at most 200 bytes.
     pub reason: Option<&'a str>,
 }
 
@@ -73,15 +75,15 @@ pub enum ShadowOf<'a> {
     /// One rule.
     Rule {
         domain: &'a str,
-        /// Its path, as `GET /rules` shows it.
+        /// The path of the rule, as `GET /rules` shows it.
         path: &'a str,
     },
 }
 
-/// Reads the duration `lasts`, and returns the time from now until its end.
+/// Reads the duration `lasts`, and returns a term of this length that begins now.
 ///
 /// # Errors
-/// The text is not a duration, or it is out of bounds.
+/// The text is not a duration, or the duration is not from [`SHORTEST`] to [`LONGEST`].
 pub(crate) fn term(now_ms: u64, lasts: &str) -> Result<Term, ChangeError> {
     let help = "write 1s to 30d, such as 10m; what should stay longer belongs into a rules file";
     let invalid = |why: &dyn std::fmt::Display| {

@@ -1,6 +1,7 @@
 //! The lists of blocks and shadow switches, as decisions read them.
 //!
-//! Clients choose keys and values, so the maps hash them with a secret of this process.
+//! Clients choose keys and values, so the maps hash them with a secret of this process. Otherwise a client could choose
+//! many keys with the same hash, which would make the maps slow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// Returns whether it has not ended yet.
+    /// Returns whether the term has not ended yet.
     #[must_use]
     pub const fn is_on(&self, now_ms: u64) -> bool {
         now_ms < self.until_ms
@@ -33,12 +34,12 @@ impl Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub key: Arc<str>,
-    /// The value of the entry, cut to the bytes that choose the counter.
+    /// The beginning of the entry's value: the bytes that choose the counter of a request.
     pub value: Arc<str>,
     /// The domain whose requests are refused. `None` means all domains.
     pub domain: Option<Arc<str>>,
     pub term: Term,
-    /// Why an operator has blocked the entry.
+    /// Why an operator has blocked the entry. `None` if the operator gave no reason.
     pub reason: Option<Arc<str>>,
 }
 
@@ -62,7 +63,7 @@ impl Scope {
     }
 }
 
-/// The shadow switches of one rule, or of all rules: one for each scope.
+/// The shadow switches of one rule, or those that apply to all rules. There is at most one for each scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
     pub server: Option<Term>,
@@ -87,7 +88,7 @@ impl Switch {
         self.on(now_ms).next().is_some()
     }
 
-    /// Forgets the switches that have ended. Returns whether one is left.
+    /// Removes the switches that have ended. Returns whether a switch is left.
     fn keep_on(&mut self, now_ms: u64) -> bool {
         for term in [&mut self.server, &mut self.fleet] {
             *term = term.filter(|term| term.is_on(now_ms));
@@ -96,11 +97,11 @@ impl Switch {
     }
 }
 
-/// The blocks of one key, by value. The blocks of one value are in the order of their domains, and the one for all
-/// domains comes first.
+/// The blocks of one key, by value. The blocks of one value are sorted by domain, and a block for all domains comes
+/// first.
 type BlocksOfKey = HashMap<Arc<str>, Vec<Arc<Block>>>;
 
-/// All blocks and shadow switches. Some of them can have ended.
+/// All blocks and shadow switches. Those that have ended decide nothing, but can still be in the lists.
 #[derive(Clone, Debug, Default)]
 pub struct InForce {
     /// The blocks by key.
@@ -120,8 +121,8 @@ impl InForce {
         !self.blocks.is_empty()
     }
 
-    /// Returns the block on a descriptor. If several blocks are on its entries, returns the one that ends last.
-    /// `value_bytes` is how many bytes of a value choose the counter.
+    /// Returns the block that refuses a descriptor: of all blocks on its entries that have not ended, the one that ends
+    /// last. `value_bytes` is how many bytes of a value choose the counter.
     #[must_use]
     pub fn block_on(&self, domain: &str, entries: &[(&str, &str)], value_bytes: usize, now_ms: u64) -> Option<&Block> {
         let of_entry = |(key, value): &(&str, &str)| {
@@ -152,7 +153,8 @@ impl InForce {
         all.filter(move |block| block.term.is_on(now_ms))
     }
 
-    /// Returns the domain and path of each rule that has a switch, in any order. The switch can have ended.
+    /// Returns the domain, the path and the switches of each rule that has a switch, in any order. The switches can
+    /// have ended.
     pub fn switches(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Switch)> {
         self.switches.iter().flat_map(|(domain, paths)| paths.iter().map(move |(path, switch)| (domain, path, *switch)))
     }
@@ -174,7 +176,7 @@ impl InForce {
         self.all
     }
 
-    /// Adds a block. A block on the same entry in the same domain is replaced.
+    /// Adds a block, or replaces the block on the same entry in the same domain.
     pub(crate) fn add(&mut self, block: Arc<Block>) {
         let of_key = self.blocks.entry(Arc::clone(&block.key)).or_default();
         let blocks = of_key.entry(Arc::clone(&block.value)).or_default();
@@ -184,7 +186,7 @@ impl InForce {
         }
     }
 
-    /// Returns the block on this entry in this domain. It can have ended.
+    /// Returns the block on this entry in this domain, even if the block has ended.
     pub(crate) fn block(&self, key: &str, value: &str, domain: Option<&str>) -> Option<&Block> {
         let blocks = self.blocks.get(key)?.get(value)?;
         place_of(blocks, domain).ok().map(|place| &*blocks[place])
@@ -204,7 +206,7 @@ impl InForce {
         }
     }
 
-    /// Changes the switches of a rule.
+    /// Changes the switches of a rule. If no switch is left, removes the rule from the map.
     pub(crate) fn switch(&mut self, domain: &str, path: &str, change: impl FnOnce(&mut Switch)) {
         let paths = self.switches.entry(domain.into()).or_default();
         let switch = paths.entry(path.into()).or_default();
@@ -217,7 +219,8 @@ impl InForce {
         }
     }
 
-    /// Replaces all blocks, and the switches for the fleet. `None` names the switch of all rules.
+    /// Replaces all blocks, and all switches with the scope [`Scope::Fleet`]. The key `None` is the switch that applies
+    /// to all rules.
     pub(crate) fn replace_fleet(&mut self, blocks: Vec<Block>, switches: HashMap<Option<(String, String)>, Term>) {
         self.blocks.clear();
         blocks.into_iter().for_each(|block| self.add(Arc::new(block)));
@@ -260,13 +263,13 @@ impl InForce {
     }
 }
 
-/// Returns the part of a value that a block compares: the bytes that choose the counter. If a block compared more, a
-/// blocked client could change the rest of a long value: it would escape the block, and keep its counter.
+/// Returns the part of a value that a block compares: the bytes that choose the counter of a request. If a block
+/// compared more bytes, a blocked client could escape the block by changing the end of a long value.
 pub(crate) fn compared(value: &str, value_bytes: usize) -> &str {
     &value[..value.floor_char_boundary(value_bytes.min(VALUE_BYTES))]
 }
 
-/// Returns where the block of this domain is, or where it would be.
+/// Returns the index of the block of this domain. The error is the index at which such a block has to be inserted.
 fn place_of(blocks: &[Arc<Block>], domain: Option<&str>) -> Result<usize, usize> {
     blocks.binary_search_by(|block| block.domain.as_deref().cmp(&domain))
 }

@@ -1,10 +1,11 @@
-//! What operators change for a time without a reload: blocks, and shadow switches.
+//! Blocks and shadow switches, which operators turn on for a time without a reload of the rules.
 //!
 //! A block refuses each request that has a given descriptor entry. A shadow switch lets a rule decide as with
 //! `shadow_mode: true`. Both end by themselves, so that no forgotten change stays in force.
 //!
-//! A decision first reads one flag, and looks at the lists only while something is on. The lists never change: a change
-//! makes new lists, which replace the old ones.
+//! A decision first reads one flag, which says whether a block or a switch is on, and reads the lists only then. The
+//! lists are never changed in place: each change makes new lists, which replace the old ones. So decisions need no
+//! lock.
 
 mod change;
 mod in_force;
@@ -35,25 +36,27 @@ pub const SWITCHES_MAX: usize = 1000;
 /// The blocks and shadow switches of a server.
 #[derive(Debug, Default)]
 pub struct Operator {
-    /// Whether a block or a switch is on. The flag can still be true when all of them have just ended.
+    /// Whether the lists are not empty. Ended blocks and switches stay in the lists for about a second, so the flag can
+    /// be true although nothing is on.
     on: AtomicBool,
     in_force: ArcSwap<InForce>,
-    /// How often the lists were replaced.
+    /// How many times the lists were replaced.
     changes: AtomicU64,
-    /// Locked while new lists are made, so that no change is lost.
+    /// Locked while new lists are made. Otherwise one of two changes at the same time could be lost.
     changing: Mutex<()>,
-    /// The lists in the shared store. `None` if this server shares no store.
+    /// The lists in the shared store. `None` if the store is memory.
     pub(crate) shared: Option<Shared>,
 }
 
 impl Operator {
-    /// Returns whether a block or a shadow switch may be on.
+    /// Returns whether a block or a shadow switch may be on. If the result is false, a decision need not read the
+    /// lists.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Returns the lists as they are now.
+    /// Returns the current lists. Later changes do not change the lists that this function has returned.
     pub fn in_force(&self) -> Guard<Arc<InForce>> {
         self.in_force.load()
     }
@@ -62,23 +65,24 @@ impl Operator {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Returns the blocks and switches of a server that shares its lists with other servers in this store.
+    /// Returns empty lists of a server that shares its lists with other servers in `store`.
     pub(crate) fn in_store(store: Box<dyn SharedLists>) -> Operator {
         Operator { shared: Some(Shared::new(store)), ..Operator::default() }
     }
 
-    /// Returns how old this server's copy of the lists in the shared store is. `None` if the lists are in no shared
-    /// store, or were never read.
+    /// Returns how many milliseconds ago this server last compared its copy of the lists with the shared store. `None`
+    /// before the first comparison, and if the store is memory.
     pub fn read_ms_ago(&self, now_ms: u64) -> Option<u64> {
         Some(now_ms.saturating_sub(self.shared.as_ref()?.read_at_ms()?))
     }
 
-    /// Returns how many entries of the shared lists were left out, because they are neither a block nor a switch.
+    /// Returns how many entries of the lists in the shared store were left out, because this server cannot read them as
+    /// a block or a switch.
     pub fn unreadable(&self) -> usize {
         self.shared.as_ref().map_or(0, Shared::unreadable)
     }
 
-    /// Replaces this server's copy of the lists in the shared store.
+    /// Replaces this server's copy of the shared lists by what was read from the shared store.
     pub(crate) fn replace_fleet(&self, read: Read) {
         let replaced = self.change(|in_force| {
             in_force.replace_fleet(read.blocks, read.switches);
@@ -87,7 +91,8 @@ impl Operator {
         debug_assert!(replaced.is_ok(), "replacing never fails");
     }
 
-    /// Replaces the lists by changed ones. If `change` returns an error, the lists stay as they are.
+    /// Copies the lists, changes the copy with `change`, and replaces the lists by the copy. If `change` returns an
+    /// error, the lists stay as they are.
     pub(crate) fn change<R>(
         &self,
         change: impl FnOnce(&mut InForce) -> Result<R, ChangeError>,

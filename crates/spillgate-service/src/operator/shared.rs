@@ -18,46 +18,47 @@ use super::in_force::{Block, Term};
 use super::stored::{self, SwitchName};
 use super::{BLOCKS_MAX, SWITCHES_MAX};
 
-/// How long each command may take. No request waits for these commands.
+/// How long each command may take, except a reading of a list. No request waits for these commands.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How long the reading of one list may take. Meanwhile, changes by operators have to wait.
+/// How long the reading of one list may take. Changes by operators wait until the reading ends.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 /// How long the store keeps a list after a write: a day longer than any block or switch can last.
 const LIFE: Duration = LONGEST.saturating_add(Duration::from_secs(86_400));
 /// The names of the lists, and how many entries each can have.
 const BLOCKS: (&str, usize) = ("blocks", BLOCKS_MAX);
 const SHADOWS: (&str, usize) = ("shadows", SWITCHES_MAX);
-/// A list that exceeds its maximum is still read if it has at most this many entries more. Several servers can have
-/// added the last entry at the same moment, and other programs can have written into the list.
+/// A list is still read if it exceeds its maximum by at most this many entries. It can exceed its maximum because
+/// several servers have added the last entry at the same moment, or because other programs have written into it.
 const MORE_ENTRIES: usize = 1000;
-/// Ended entries are removed from a list only if there are more of them than this.
+/// A reading removes the ended entries of a list only if there are more than this many.
 const ENDED_MAX: usize = 100;
 /// One command removes at most this many entries, so that no command takes long.
 const REMOVED_AT_ONCE: usize = 100;
-/// At most this many entries are removed after one reading, so that no change by an operator waits for long.
+/// At most this many ended entries are removed at one time, so that no change by an operator waits for long.
 const REMOVED_MAX: usize = 1000;
-/// After a reading, an entry is removed only this long after its end, because the clocks of two servers can differ.
+/// A reading removes an entry only if it ended at least this long ago, because the clocks of two servers can differ.
 const ENDED_FOR_MS: u64 = 60_000;
 
 /// The lists in the shared store.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// A store with its own connections, so that no answer about a list delays a decision or closes the connection of
-    /// decisions.
+    /// A store with connections of its own. So a command for a list cannot delay a decision, and if such a command
+    /// fails, the connections of decisions stay open.
     store: Box<dyn SharedLists>,
-    /// Locked while the lists are read or written, so that the copy never loses what this server has just written.
+    /// Locked while the lists are read or written. Otherwise a reading that began before a write of this server could
+    /// replace the copy after that write.
     version: Mutex<Version>,
     /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
     read_at_ms: AtomicU64,
-    /// How many entries the last reading had to leave out.
+    /// How many entries the last reading left out, because they are neither a block nor a switch.
     unreadable: AtomicUsize,
 }
 
-/// The version of the lists in this server's copy. The outer `None` means that the lists were never read, or must be
-/// read again. The inner `None` means that the store has no version, because nobody has written yet.
+/// The version of the lists in this server's copy. `None` means that the lists were never read, or must be read again.
+/// `Some(None)` means that the store has no version, because no server has written into the lists yet.
 pub(crate) type Version = Option<Option<Vec<u8>>>;
 
-/// What the lists in the store have.
+/// The content of the lists in the store.
 pub(crate) struct Read {
     pub(crate) blocks: Vec<Block>,
     pub(crate) switches: HashMap<SwitchName, Term>,
@@ -76,15 +77,15 @@ impl Shared {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Begins a change or a reading. Others wait until it ends.
+    /// Begins a change or a reading. Other changes and readings of this server wait until the guard is dropped.
     pub(crate) async fn lock(&self) -> MutexGuard<'_, Version> {
         self.version.lock().await
     }
 
-    /// Reads the lists if they have changed. Returns `None` if they have not.
+    /// Reads the lists, or returns `None` if `version` is their current version.
     pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, SharedError> {
-        // If the lists change while they are read, the next call finds another version than this one, and reads them
-        // again.
+        // The version is read before the lists. If the lists change while they are read, the next call finds another
+        // version than `found`, and reads them again.
         let found = self.store.list_version(ANSWER_WITHIN).await?;
         if version.as_ref() == Some(&found) {
             self.read_at_ms.store(now_ms, Ordering::Relaxed);
@@ -100,8 +101,7 @@ impl Shared {
         for ((name, _), entries) in [(BLOCKS, &blocks), (SHADOWS, &shadows)] {
             let ended = ended(entries, now_ms.saturating_sub(ENDED_FOR_MS), now_ms);
             if ended.len() > ENDED_MAX {
-                // Ended entries decide nothing. So it does not matter if the store refuses to remove them: the next
-                // reading tries it again.
+                // An error is ignored: ended entries decide nothing, and the next reading tries to remove them again.
                 let _ = self.remove_ended(name, &ended, now_ms).await;
             }
         }
@@ -132,8 +132,8 @@ impl Shared {
         now_ms: u64,
     ) -> Result<(), ChangeError> {
         let entry = (stored::switch_name(of), stored::text(term, None));
-        // The switch for all rules must fit even into a full list, because an operator needs it in an emergency. There
-        // is only one such entry.
+        // The switch for all rules must fit even into a full list, because an operator needs it in an emergency. A list
+        // has only one such entry.
         let more = if of == ShadowOf::All { MORE_ENTRIES } else { 0 };
         match self.put(version, (SHADOWS.0, SHADOWS.1 + more), &entry, now_ms).await? {
             true => Ok(()),
@@ -141,7 +141,8 @@ impl Shared {
         }
     }
 
-    /// Adds an entry. Returns false if the list is full of entries that have not ended.
+    /// Adds or replaces an entry. If the list is full, removes ended entries and tries once more. Returns false if the
+    /// list is still full.
     async fn put(
         &self,
         version: &mut Version,
@@ -161,8 +162,8 @@ impl Shared {
                 self.remove_ended(list.0, &ended(&entries, now_ms, now_ms), now_ms).await?;
             }
         }
-        // Other programs can have filled the list without changing its version. Now the lists are read again, which
-        // counts their entries.
+        // Other programs can have filled the list without changing its version. Without a known version, the lists are
+        // read again, and this reading counts the entries that are neither a block nor a switch.
         *version = None;
         Ok(false)
     }
@@ -177,7 +178,7 @@ impl Shared {
     }
 
     async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
-        // If a part fails, the version stays unknown, and the lists are read again.
+        // If one of the commands fails, `version` stays `None`, and the lists are read again.
         let mut known = version.take();
         for names in names.chunks(REMOVED_AT_ONCE) {
             let (new, names) = (new_version(), names.iter().map(Vec::as_slice).collect::<Vec<_>>());
@@ -188,10 +189,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes entries that have ended. If another server has renewed one of them meanwhile, this entry is put back.
+    /// Removes entries that have ended. The command returns the removed entries. If one of them has not ended, because
+    /// another server has just renewed it, a second command puts this entry back.
     ///
-    /// Between the two commands, the renewed entry is missing from the list. A server that reads the list in this
-    /// moment lacks the entry until its next reading, a second later. If another server changes the entry in this
+    /// Between the two commands, the renewed entry is missing from the list. If another server reads the list in this
+    /// moment, it lacks the entry until its next reading, a second later. If another server changes the entry in this
     /// moment, the change is lost. If the store fails in this moment, the entry is lost.
     async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), SharedError> {
         for names in names[..names.len().min(REMOVED_MAX)].chunks(REMOVED_AT_ONCE) {
@@ -208,19 +210,20 @@ impl Shared {
     }
 }
 
-/// Returns the names of the entries that have ended at `ended_ms`.
+/// Returns the names of the entries that had ended at the time `ended_ms`.
 fn ended(entries: &[ListEntry], ended_ms: u64, now_ms: u64) -> Vec<&[u8]> {
     let has_ended = |text: &[u8]| stored::until_ms(text, now_ms).is_some_and(|until_ms| until_ms <= ended_ms);
     entries.iter().filter(|(_, text)| has_ended(text)).map(|(name, _)| &name[..]).collect()
 }
 
-/// After a write: if no other server has written since the copy was read, the copy has the new version. Otherwise the lists
-/// are read again.
+/// Updates the version of the copy after a write by this server. `before` is the version that the write replaced. If it
+/// is the version of the copy, no other server has written since the copy was read, and the copy gets the version
+/// `new`. Otherwise the lists have to be read again.
 fn wrote(version: &mut Version, before: Option<Vec<u8>>, new: Vec<u8>) {
     *version = if *version == Some(before) { Some(Some(new)) } else { None };
 }
 
-/// Returns 128 random bits as text, so that no other write has the same version.
+/// Returns 128 random bits as text, so that no two writes make the same version.
 fn new_version() -> Vec<u8> {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random()).into_bytes()

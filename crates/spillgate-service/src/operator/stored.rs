@@ -1,7 +1,8 @@
-//! Blocks and shadow switches as the shared store keeps them.
+//! Blocks and shadow switches as the shared store keeps them: each is an entry of a list, with a name and a text in
+//! JSON.
 //!
-//! Other programs can write to the store too. So each entry is checked when it is read, and one that is no block or switch
-//! is left out.
+//! Other programs can write to the store too. So each entry is checked when it is read. An entry that is neither a
+//! valid block nor a valid switch is left out.
 
 use std::sync::Arc;
 
@@ -10,25 +11,24 @@ use serde::{Deserialize, Serialize};
 use super::change::{LONGEST, REASON_BYTES, ShadowOf};
 use super::in_force::{Block, Term};
 
-/// The maximum length of a key, and of a domain's name, in bytes. The settings can have smaller bounds.
+/// The maximum length of a key, and of a domain's name, in bytes. The setting `limits.key` can be smaller.
 pub(crate) const NAME_BYTES: usize = 1024;
-/// The maximum length of a value, in bytes. The rest of a longer value is ignored. The setting `limits.value` can be
-/// smaller.
+/// The maximum number of bytes of a value that a block stores and compares. The setting `limits.value` can be smaller.
 pub(crate) const VALUE_BYTES: usize = 4096;
 
-/// The maximum length of a rule's path, in bytes, for a switch in the shared store. Paths of rules have no bound of
-/// their own.
+/// The maximum length of a rule's path, in bytes, for a switch in the shared store. In a rules file, a path can be
+/// longer: a switch for such a rule can only have the scope `server`.
 pub(crate) const PATH_BYTES: usize = 8192;
 
-/// An entry is left out if it ends later than any server would let it, even if the clocks of two servers differ by this
-/// much.
+/// The clocks of two servers can differ by this much. An entry is left out if it ends later than the longest term plus
+/// this difference, because no server writes such an entry.
 const CLOCKS_MS: u64 = 86_400_000;
 
 /// The name of a block in its list: domain, key and value.
 #[derive(Serialize, Deserialize)]
 struct BlockName(Option<String>, String, String);
 
-/// The text of an entry.
+/// The text of an entry, in JSON. Only blocks have a reason.
 #[derive(Serialize, Deserialize)]
 struct Text {
     since_ms: u64,
@@ -37,7 +37,7 @@ struct Text {
     reason: Option<String>,
 }
 
-/// The name of a switch in its list: domain and path of its rule, or nothing for all rules.
+/// The name of a switch in its list: domain and path of its rule, or `None` for the switch that applies to all rules.
 pub(crate) type SwitchName = Option<(String, String)>;
 
 /// Returns the name of a block in its list.
@@ -56,7 +56,7 @@ pub(crate) fn text(term: Term, reason: Option<&str>) -> Vec<u8> {
     written(&Text { since_ms: term.since_ms, until_ms: term.until_ms, reason: reason.map(str::to_owned) })
 }
 
-/// Reads a block. `None` if the entry is no block.
+/// Reads a block. `None` if the entry is not a valid block.
 pub(crate) fn block(name: &[u8], text: &[u8], now_ms: u64) -> Option<Block> {
     let BlockName(domain, key, value) = serde_json::from_slice(name).ok()?;
     let (term, reason) = term(text, now_ms)?;
@@ -68,7 +68,7 @@ pub(crate) fn block(name: &[u8], text: &[u8], now_ms: u64) -> Option<Block> {
     is_bounded.then(|| Block { key: key.into(), value: value.into(), domain, term, reason })
 }
 
-/// Reads a switch. `None` if the entry is no switch.
+/// Reads a switch. `None` if the entry is not a valid switch.
 pub(crate) fn switch(name: &[u8], text: &[u8], now_ms: u64) -> Option<(SwitchName, Term)> {
     let name: SwitchName = serde_json::from_slice(name).ok()?;
     let is_bounded = name.as_ref().is_none_or(|(domain, path)| {

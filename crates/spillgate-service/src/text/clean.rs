@@ -1,10 +1,10 @@
-//! Makes text from elsewhere safe for a terminal, and for a page.
+//! Makes text of unknown origin safe for a terminal and for a page.
 //!
-//! Clients choose the names of callers, and another server can send any answer. A terminal obeys control characters:
+//! Clients choose the names of callers, and another server can send any text. But a terminal obeys control characters:
 //! they can move the cursor, change the title, or reverse the direction of a line.
 
-/// Replaces each character that a terminal could obey or hide by a visible form, such as `\u{1b}`. The result is one
-/// line.
+/// Replaces each character that a terminal could obey or hide by visible text such as `\u{1b}`. Line ends are replaced
+/// too, so the result is one line.
 pub fn clean(text: &str) -> String {
     const AS_THEY_ARE: [char; 3] = ['"', '\'', '\\'];
     let mut cleaned = String::with_capacity(text.len());
@@ -16,11 +16,13 @@ pub fn clean(text: &str) -> String {
     cleaned
 }
 
-/// Replaces each character that a terminal could obey or hide by `\u....`. The JSON still means the same.
+/// Replaces each character that a terminal could obey or hide by its JSON escape, such as `\u001b`. So the JSON still
+/// means the same. The JSON must be on one line.
 pub fn clean_json(json: &str) -> String {
     let mut cleaned = String::with_capacity(json.len());
     for c in json.chars() {
-        // `escape_debug` leaves a visible character as it is. JSON escapes line ends, so none of them comes here.
+        // `escape_debug` leaves a visible character as it is. No line end comes here: `json` is on one line, and JSON
+        // escapes the line ends in strings.
         if c == ' ' || c.is_ascii_graphic() || c.escape_debug().len() == 1 {
             cleaned.push(c);
         } else {

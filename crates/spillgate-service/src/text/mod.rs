@@ -1,4 +1,4 @@
-//! Numbers, times and texts of unknown origin as text for people. The terminal and the pages show them in the same way.
+//! Durations that users write, and text of unknown origin that people read on a terminal or on a page.
 
 mod clean;
 mod duration;
