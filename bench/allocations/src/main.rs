@@ -131,7 +131,7 @@ fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Bo
     let file = SettingsFile { name: "settings.yaml".into(), text: SETTINGS.into() };
     let settings =
         resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid").settings;
-    let mut server = Server::new((&settings.limits).into(), Some(1), Arc::clone(service.metrics()));
+    let mut server = Server::new(settings.limits.clients, Some(1), Arc::clone(service.metrics()));
     let mut bind = |app| match server.bind(&Listen::Tcp("127.0.0.1:0".parse()?), app)? {
         Listen::Tcp(address) => Ok::<_, Box<dyn Error>>(address),
         Listen::Unix(_) => Err("the address is not a TCP address".into()),

@@ -47,7 +47,7 @@ struct InProcess {
 impl InProcess {
     fn start(rules: &str, tick: Duration, change: impl FnOnce(&mut Limits)) -> InProcess {
         let settings = resolve(&Sources::default()).unwrap().settings;
-        let mut limits = (&settings.limits).into();
+        let mut limits = settings.limits.clients;
         change(&mut limits);
         let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: rules.into() }]).unwrap();
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));

@@ -355,7 +355,7 @@ fn memory_stays_flat_for_an_hour_of_updates() {
     let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
     let metrics = Arc::new(Metrics::new());
     let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-    let mut server = Server::new((&settings.limits).into(), Some(1), metrics);
+    let mut server = Server::new(settings.limits.clients, Some(1), metrics);
     let mut bind = |app| match server.bind(&Listen::Tcp(([127, 0, 0, 1], 0).into()), app) {
         Ok(Listen::Tcp(address)) => address,
         other => panic!("no port is free: {other:?}"),

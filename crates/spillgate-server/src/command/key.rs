@@ -37,7 +37,7 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let (rules, _) = rules::load(&settings)?;
     let keys = store::key_hasher(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();
-    let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.value)?;
+    let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.bounds.value_bytes)?;
     if key.json {
         let all: Vec<_> = named
             .iter()

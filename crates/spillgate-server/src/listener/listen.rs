@@ -24,7 +24,7 @@ impl fmt::Display for Listen {
 }
 
 /// How much the clients of a server can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// The maximum number of connections of each listener.
     pub connections: usize,

@@ -23,9 +23,9 @@ use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_http::ForwardAuth;
-use spillgate_service::{Grants, Insight};
+use spillgate_service::{Bounds, Grants, Insight};
 
-use crate::listener::Listen;
+use crate::listener::{self, Listen};
 
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
@@ -121,34 +121,17 @@ pub struct Allow {
     pub http: Grants,
 }
 
-/// Limits on what clients can send and use.
+/// Limits on what clients can send and use. The parts of the server define most of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// The maximum number of connections of each listener.
-    pub connections: usize,
-    /// The maximum number of requests in flight on one HTTP/2 connection.
-    pub streams: u32,
-    /// The maximum number of bytes of unread answers, for all HTTP/2 connections together.
-    pub unread: usize,
+    /// What the connections of clients can use.
+    pub clients: listener::Limits,
     /// The maximum number of bytes of a request's body.
     pub body: usize,
-    /// The maximum number of descriptors of a request.
-    pub descriptors: usize,
-    /// The maximum number of entries of a descriptor.
-    pub entries: usize,
-    /// The maximum number of bytes of an entry's key.
-    pub key: usize,
-    /// The maximum number of bytes of an entry's value that choose the counter. Further bytes do not change the
-    /// counter, but rules match the whole value.
-    pub value: usize,
+    /// How large each part of a request can be.
+    pub bounds: Bounds,
     /// The maximum number of values of one rule that have metrics of their own.
     pub metric_values: usize,
-    /// A connection is closed if it has no request for this time.
-    pub idle: Duration,
-    /// The header of a request must arrive within this time. The body has the same time again.
-    pub receive: Duration,
-    /// After SIGTERM or SIGINT, the requests in flight must end within this time.
-    pub drain: Duration,
     /// The longest life of a reservation over HTTP.
     pub reservation: Duration,
 }

@@ -2,22 +2,10 @@
 //!
 //! Each part has options of its own, so that it does not depend on the settings file. This module makes these options.
 
-use crate::listener;
 use spillgate_http::HttpOptions;
-use spillgate_service::{Bounds, ServiceOptions};
+use spillgate_service::ServiceOptions;
 
-use super::{Limits, Settings, StoreUrl};
-
-impl From<&Limits> for Bounds {
-    fn from(limits: &Limits) -> Self {
-        Bounds {
-            descriptors: limits.descriptors,
-            entries: limits.entries,
-            key_bytes: limits.key,
-            value_bytes: limits.value,
-        }
-    }
-}
+use super::{Settings, StoreUrl};
 
 impl From<&Settings> for ServiceOptions {
     fn from(settings: &Settings) -> Self {
@@ -25,7 +13,7 @@ impl From<&Settings> for ServiceOptions {
             shadow: settings.shadow,
             deny_unmatched: settings.deny_unmatched,
             on_store_failure: settings.on_store_failure,
-            bounds: Bounds::from(&settings.limits),
+            bounds: settings.limits.bounds,
             has_public_keys: settings.store.url != StoreUrl::Memory && settings.store.key_secret_file.is_none(),
             insight: settings.insight,
         }
@@ -41,16 +29,9 @@ impl From<&Settings> for HttpOptions {
             grants: settings.allow.http,
             body_bytes: settings.limits.body,
             // A request that waits when the server begins to drain must have its turn before the drain ends.
-            max_wait: settings.limits.drain,
+            max_wait: settings.limits.clients.drain,
             reservation_life: settings.limits.reservation,
         }
-    }
-}
-
-impl From<&Limits> for listener::Limits {
-    fn from(limits: &Limits) -> Self {
-        let Limits { connections, streams, unread, idle, receive, drain, .. } = *limits;
-        listener::Limits { connections, streams, unread, idle, receive, drain }
     }
 }
 

@@ -43,7 +43,8 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(settings.insight, Insight { max_callers: 65_536, keys: CallerKeys::Hashed });
     let grants = Grants { overriding: true, refund: false };
     assert_eq!((settings.allow.grpc, settings.allow.http), (grants, Grants::default()));
-    let Limits { connections, body, descriptors, entries, key, value, .. } = settings.limits;
+    let Limits { clients: listener::Limits { connections, .. }, bounds, body, .. } = settings.limits;
+    let Bounds { descriptors, entries, key_bytes: key, value_bytes: value } = bounds;
     assert_eq!((connections, body, descriptors, entries, key, value), (10_000, 64 << 10, 32, 16, 256, 1024));
 }
 
@@ -137,7 +138,7 @@ limits:
         ]
     );
     assert!(settings.allow.grpc.refund && settings.allow.grpc.overriding);
-    assert_eq!(settings.limits.drain, Duration::from_millis(500));
+    assert_eq!(settings.limits.clients.drain, Duration::from_millis(500));
 }
 
 #[test]
@@ -348,11 +349,11 @@ fn one_error_in_forward_auth_is_reported_once() {
 fn durations_and_counts_are_read_as_in_rules() {
     let text = "limits: {drain: 1m30s, idle: 1.5h}\nmemory: {max_keys: 1_000k}";
     let settings = from_file(text).expect("the settings are valid");
-    assert_eq!(settings.limits.drain, Duration::from_secs(90));
-    assert_eq!(settings.limits.idle, Duration::from_secs(5_400));
+    assert_eq!(settings.limits.clients.drain, Duration::from_secs(90));
+    assert_eq!(settings.limits.clients.idle, Duration::from_secs(5_400));
     assert_eq!(settings.memory.max_keys, 1_000_000);
-    let printed = format!("limits: {{drain: {}}}", spillgate::units::format_duration(settings.limits.idle));
-    assert_eq!(from_file(&printed).expect("the settings are valid").limits.drain, settings.limits.idle);
+    let printed = format!("limits: {{drain: {}}}", spillgate::units::format_duration(settings.limits.clients.idle));
+    assert_eq!(from_file(&printed).expect("the settings are valid").limits.clients.drain, settings.limits.clients.idle);
 }
 
 #[test]

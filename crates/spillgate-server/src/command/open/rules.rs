@@ -35,7 +35,7 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
         Defaults { compat_envoy: settings.compat_envoy, on_store_failure: settings.on_store_failure },
     );
     let mut rules = parsed.map_err(|errors| Problems(errors.iter().map(without_secrets).collect()))?;
-    rules.warn_of_long_values(files, settings.limits.value);
+    rules.warn_of_long_values(files, settings.limits.bounds.value_bytes);
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
     Ok(rules)
 }

@@ -80,7 +80,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    let mut server = Server::new((&settings.limits).into(), settings.workers, Arc::clone(service.metrics()));
+    let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;

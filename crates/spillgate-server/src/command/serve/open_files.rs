@@ -17,7 +17,7 @@ pub(super) fn allow(settings: &Settings) {
     // An error needs no handling here: if the limit stays too low, the warning below is logged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if allowed < SPARE + settings.limits.connections as u64 {
+    if allowed < SPARE + settings.limits.clients.connections as u64 {
         let connections = allowed.saturating_sub(SPARE);
         tracing::warn!(
             open_files = allowed,
