@@ -28,11 +28,11 @@ step "the last soak" scripts/soak.sh --age
 step "formatting" cargo fmt --all --check
 step "formatting of the benchmarks" cargo fmt --manifest-path bench/Cargo.toml --all --check
 step "one version of each crate in all lock files" python3 scripts/lock_files.py
-step "lints" cargo clippy --workspace --all-targets --locked -- --deny warnings
 step "build of the tests" scripts/nextest.sh --build
 
 # These checks compile, and most tests wait: together they take little longer than the tests alone.
 compile() {
+  step "lints" cargo clippy --workspace --all-targets --locked -- --deny warnings
   step "lints of the benchmarks" cargo clippy "${bench[@]}" --all-targets -- --deny warnings
   step "the fuzz targets compile" cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
   step "each feature alone" scripts/features.sh
