@@ -14,6 +14,7 @@ import re
 import subprocess
 import tempfile
 import tomllib
+from xml.etree import ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The unit tests of a file are at its end, because clippy accepts no item after them.
@@ -128,6 +129,26 @@ def measure(revision):
         ]
 
 
+def print_of_last_run():
+    """Prints what the last `make test` left in the target folder: the seconds of each test program, and how many variants of
+    a dependency were compiled."""
+    report = ROOT / "target/nextest/default/junit.xml"
+    if not report.exists():
+        print("\nAfter `make test`, this table is followed by the seconds of each test program.")
+        return
+    print("\n| test program | tests | seconds of its tests, one after the other | the longest test | its seconds |\n|---|---|---|---|---|")
+    programs = []
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        tests = [(float(case.get("time")), case.get("name")) for case in suite.iter("testcase")]
+        programs.append((sum(seconds for seconds, _ in tests), suite.get("name"), len(tests), *max(tests)))
+    for total, name, tests, longest, test in sorted(programs, reverse=True):
+        print(f"| {name} | {tests} | {total:.0f} | `{test}` | {longest:.1f} |")
+    print("\n| dependency | variants in target/debug, of checks and builds together |\n|---|---|")
+    for name in ("tokio", "hyper", "redis", "rustls", "serde_json"):
+        variants = [path for path in (ROOT / "target/debug/.fingerprint").glob(f"{name}-*") if re.fullmatch(f"{name}-[0-9a-f]{{16}}", path.name)]
+        print(f"| {name} | {len(variants)} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
@@ -139,6 +160,7 @@ def main():
     for (name, old), (_, new) in zip(before, after, strict=True):
         print(f"| {name} | {old} | {new} |")
     print("\nCycles between crates cannot be: Cargo refuses them.")
+    print_of_last_run()
 
 
 if __name__ == "__main__":
