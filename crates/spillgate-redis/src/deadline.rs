@@ -1,7 +1,7 @@
 //! Deadlines that are exact: a request without a reply fails at its deadline, not at the next tick of a timer.
 //!
-//! The runtime's timers count whole milliseconds and may be up to two milliseconds late. This delay does not matter for
-//! a request that gets its reply early, as most requests do. So a request first waits on such a timer, until 2 ms
+//! The runtime's timers count whole milliseconds, and are often one or two milliseconds late. This delay does not matter
+//! for a request that gets its reply early, as most requests do. So a request first waits on such a timer, until 2 ms
 //! before its deadline. If there is no reply by then, a thread that sleeps until the exact deadline wakes the request.
 //!
 //! With a timeout of 10 ms, the time of a request is divided like this:

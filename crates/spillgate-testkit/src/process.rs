@@ -1,4 +1,4 @@
-//! Starts processes that end with the test program at the latest, even if the test program is killed.
+//! Starts processes that end with the test program at the latest. On Linux, they end even if the test program is killed.
 //!
 //! A test ends its processes when it drops them. But nothing is dropped if the test program is killed, for example
 //! because it took too long. The processes would then run on and slow down every later test.
