@@ -33,6 +33,8 @@ show-hostile-logs: ## Small compressed logs with up to 10 GiB of text: memory st
 	scripts/show.sh hostile-logs
 show-server-speed: ## Decisions per second of the server, against tonic, axum and throttlecrab
 	scripts/show-server-speed.sh
+show-start: ## Milliseconds from the start of the server to its first answer, and the size of the program
+	scripts/show.sh start
 show-library-speed: ## Nanoseconds per decision of the library, against governor
 	scripts/show.sh library-speed
 show-layer-speed: ## CPU time that the tower layer adds to a request, against tower_governor

@@ -74,6 +74,10 @@ case $name in
     tests "Examples of the reference server" spillgate-rules --test main -- reference::
     tests "Errors in broken rules files" spillgate-rules --test main -- broken:: ;;
 
+  start)
+    cargo build --release --quiet --locked --package spillgate-server
+    python3 scripts/show_start.py target/release/spillgate "$@" ;;
+
   # Hostile input. Each test takes as long as in `make test`; `make soak` takes longer.
   hostile-input)
     tests "Hostile rules files" spillgate-rules --test main -- hostile::
