@@ -12,6 +12,7 @@ nextest=target/venv/nextest/bin/cargo-nextest
 binaries=target/nextest/binaries.json
 packages=target/nextest/packages.json
 if [ "${1:-}" = --build ]; then
+  [ $# -eq 1 ] || { echo "usage: scripts/nextest.sh --build, or scripts/nextest.sh [OPTIONS]" >&2; exit 2; }
   mkdir -p target/nextest
   "$nextest" nextest list --workspace --locked --list-type binaries-only --message-format json >"$binaries"
   cargo metadata --format-version 1 --locked >"$packages"

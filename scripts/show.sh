@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 
 # tests TITLE PACKAGE [OPTION...] [-- FILTER...]
 # Runs tests of the package, and prints a row for each, then what they printed. The name of a test says what it checks. A
-# filter with `::` is the beginning of names (of the path, for examples of the documentation), another filter is any part of
-# a name. Without a filter all tests run. A filter that finds no test is an error.
+# filter with `::` is the beginning of names, another filter (and any, for examples of the documentation) is a part of names.
+# Without a filter all tests run. It is an error if a filter finds no test.
 tests() {
   local title=$1 package=$2 log options=() filter names=() found
   shift 2
@@ -20,19 +20,23 @@ tests() {
   done
   [ $# -eq 0 ] || shift
   log=$(mktemp)
-  if [ $# -gt 0 ]; then
+  if [[ " ${options[*]} " == *" --doc "* ]]; then
+    # rustdoc cannot pass on a name that has spaces, so examples are chosen by any part of their name.
+    names=("$@")
+  elif [ $# -gt 0 ]; then
     cargo test --quiet --locked --package "$package" "${options[@]}" -- --list --format terse >"$log"
+    names=(--exact)
     for filter in "$@"; do
       mapfile -t found < <(sed -n 's/: test$//p' "$log" |
-        awk -v filter="$filter" '{ at = index($0, filter); is_path = index(filter, "::") }
-          at && (!is_path || at == 1 || substr($0, at - 3, 3) == " - ")')
+        awk -v filter="$filter" '{ at = index($0, filter) } at == 1 || (at && !index(filter, "::"))')
       [ ${#found[@]} -gt 0 ] || { echo "no test has the name '$filter'" >&2; rm "$log"; return 1; }
       names+=("${found[@]}")
     done
-    names=(--exact "${names[@]}")
   fi
-  if ! cargo test --locked --package "$package" "${options[@]}" -- --show-output "${names[@]}" >"$log"; then
+  if ! cargo test --locked --package "$package" "${options[@]}" -- --show-output "${names[@]}" >"$log" ||
+    ! grep -q '^test .* ok$' "$log"; then
     cat "$log" >&2
+    echo "a test failed, or none ran" >&2
     rm "$log"
     return 1
   fi

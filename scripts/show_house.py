@@ -143,7 +143,7 @@ def print_of_last_run():
         programs.append((sum(seconds for seconds, _ in tests), suite.get("name"), len(tests), *max(tests)))
     for total, name, tests, longest, test in sorted(programs, reverse=True):
         print(f"| {name} | {tests} | {total:.0f} | `{test}` | {longest:.1f} |")
-    print("\n| dependency | variants in target/debug, of checks and builds together |\n|---|---|")
+    print("\n| dependency | variants in target/debug, of checks and builds; right only if the folder was empty before `make test` |\n|---|---|")
     for name in ("tokio", "hyper", "redis", "rustls", "serde_json"):
         variants = [path for path in (ROOT / "target/debug/.fingerprint").glob(f"{name}-*") if re.fullmatch(f"{name}-[0-9a-f]{{16}}", path.name)]
         print(f"| {name} | {len(variants)} |")

@@ -6,10 +6,17 @@ cd "$(dirname "$0")/.."
 
 times=()
 aside= # the process of the checks that run beside the tests
+log=target/beside-the-tests.log
 finish() {
-  [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true
+  if [ -n "$aside" ]; then
+    kill -- "-$aside" 2>/dev/null || true
+    wait "$aside" 2>/dev/null || true
+    printf '\n== the checks beside the tests, until they were stopped\n'
+    cat "$log"
+  fi
   [ ${#times[@]} -eq 0 ] || printf '%s\n' "" "seconds by step:" "${times[@]}"
 }
+trap 'exit 1' HUP INT TERM
 trap finish EXIT
 
 step() { # NAME COMMAND...
@@ -41,15 +48,16 @@ compile() {
   step "rustdoc" env RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
   step "the book" scripts/docs.sh
 }
-log=target/beside-the-tests.log
 set -m # gives the process a group of its own, so that `finish` ends its children too
-(trap - EXIT; times=(); compile; printf '\n%s\n' "${times[@]/%/ (beside the tests)}") >"$log" 2>&1 &
+(trap - EXIT HUP INT TERM; times=(); compile; printf '\n%s\n' "${times[@]/%/ (beside the tests)}") >"$log" 2>&1 &
 aside=$!
 set +m
 
 export BUILT=1
 step "tests" scripts/nextest.sh
 step "tests of the store on Valkey" scripts/valkey.sh 9.1
-wait "$aside" || { cat "$log"; exit 1; }
+passed=yes
+wait "$aside" || passed=
 aside=
 cat "$log"
+[ -n "$passed" ]

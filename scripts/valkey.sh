@@ -17,6 +17,6 @@ for version in "${versions[@]}"; do
   echo "== $reported"
   # These builds of Valkey have no TLS. TLS is tested with Redis, and our code for TLS does not depend on the server.
   REDIS_SERVER="$server" DIFFERENTIAL_DECISIONS="${DIFFERENTIAL_DECISIONS:-10000}" \
-    scripts/nextest.sh "$@" \
+    scripts/nextest.sh --profile valkey "$@" \
     -E 'package(spillgate-redis) and kind(test) and not test(/with_certificates/) and not test(/urls::a_certificate/)'
 done

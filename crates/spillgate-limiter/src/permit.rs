@@ -68,8 +68,9 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         // A decision without a receipt has counted nothing, so there is nothing to renew or to release.
         let Some(receipt) = decision.receipt else { return Ok((decision, Some(Permit { release: None, held }))) };
         let (release, released) = oneshot::channel();
-        let lent = Renewal { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
-        runtime.spawn(lent.keep(asked + lease, lease, released));
+        let renewal =
+            Renewal { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
+        runtime.spawn(renewal.keep(asked + lease, lease, released));
         Ok((decision, Some(Permit { release: Some(release), held })))
     }
 }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate_limiter::{Denied, Limiter, MemoryOptions, MemoryStore, Quota, Store, TokioClock};
 use spillgate_outbound::pace::{PaceError, Pacer};
-use spillgate_testkit::{Fault, Random, Remote};
+use spillgate_testkit::{Fault, Random};
 use tokio::time::{Instant, sleep};
+
+type Remote = spillgate_testkit::Remote<MemoryStore>;
 
 const SECOND: Duration = Duration::from_secs(1);
 const QUEUE: Quota = Quota::leaky_bucket(10, SECOND).queue(100_000).constant();
@@ -26,7 +28,7 @@ fn local(quota: Quota) -> Pacer<MemoryStore, TokioClock> {
     Pacer::new(Limiter::with_clock(memory(), TokioClock::start()), quota)
 }
 
-fn remote(quota: Quota) -> (Pacer<Remote<MemoryStore>, TokioClock>, Arc<Limiter<Remote<MemoryStore>, TokioClock>>) {
+fn remote(quota: Quota) -> (Pacer<Remote, TokioClock>, Arc<Limiter<Remote, TokioClock>>) {
     let store = Remote::new(memory()).with_delay(Duration::from_micros(200));
     let limiter = Arc::new(Limiter::with_clock(store, TokioClock::start()));
     (Pacer::new(Arc::clone(&limiter), quota), limiter)
@@ -130,7 +132,7 @@ async fn a_failure_of_the_store_is_an_error_and_a_call_that_never_fits_does_not_
 }
 
 /// Returns the units that a leaky bucket of 1,000 in a second has reserved since `start`.
-async fn reserved(limiter: &Limiter<Remote<MemoryStore>, TokioClock>, quota: &Quota, start: Instant) -> u64 {
+async fn reserved(limiter: &Limiter<Remote, TokioClock>, quota: &Quota, start: Instant) -> u64 {
     let left = limiter.peek(quota, "api").await.expect("the store answers").reset_after_ns;
     (start.elapsed() + Duration::from_nanos(left)).as_nanos().div_ceil(1_000_000) as u64
 }

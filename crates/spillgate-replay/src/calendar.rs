@@ -21,7 +21,23 @@ pub(crate) fn day_s(year: i64, month: i64, day: i64) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// The crate httpdate has an own calendar.
+        #[test]
+        fn the_calendar_is_that_of_another_crate(seconds in 0..7_289_654_400u64) {
+            let at = utc(seconds * SECOND_NS);
+            let expected = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+            prop_assert_eq!(at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string(), expected);
+            let day = day_s(at.year().into(), at.month().into(), at.day().into());
+            prop_assert_eq!(day, Some((seconds - seconds % 86_400).cast_signed()));
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

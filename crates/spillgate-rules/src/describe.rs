@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
-use spillgate_core::{Algorithm, Binding};
+use spillgate_core::{Algorithm, Anchor, Binding, Denied};
 
 use spillgate_limiter::units::{format_bytes, format_duration};
 use spillgate_text::thousands;
@@ -153,7 +153,7 @@ impl LimitDescription {
             "leaky_bucket" => parts.push(format!("queue {}", thousands(self.capacity.saturating_sub(1)))),
             _ => {}
         }
-        if options.anchor.as_deref() == Some("first_hit") {
+        if options.anchor.as_deref() == Some(Anchor::FirstHit.as_str()) {
             parts.push("from the first hit".to_owned());
         }
         if let Some(segments) = options.segments.filter(|segments| *segments > 1) {
@@ -162,7 +162,7 @@ impl LimitDescription {
         if options.hard_capacity > self.capacity {
             parts.push(format!("soft up to {}", thousands(options.hard_capacity)));
         }
-        if options.denied == "charged" {
+        if options.denied == Denied::Charged.as_str() {
             parts.push("refusals charged".to_owned());
         }
         if options.penalty_ns > 0 {
@@ -188,7 +188,7 @@ impl QuotaOptions {
     /// Returns the mode in which requests over the limit pass: `shadow` or `quota`. `None` if the limit refuses them.
     #[must_use]
     pub fn passing(&self) -> Option<&str> {
-        Some(self.binding.as_str()).filter(|binding| !matches!(*binding, "" | "enforce"))
+        Some(self.binding.as_str()).filter(|binding| !binding.is_empty() && *binding != Binding::Enforce.as_str())
     }
 
     fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {

@@ -216,7 +216,9 @@ fn paths_in_pages_for_contributors_exist() {
     let files = files();
     let paths: Vec<String> = files.iter().map(|(path, _)| format!("/{path}")).collect();
     let pages = |path: &str| {
-        ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].contains(&path) || path.starts_with("docs/design/")
+        ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].contains(&path)
+            || path.starts_with("docs/design/")
+            || path.starts_with("docs/contributing/")
     };
     let mut problems = Vec::new();
     for (page, text) in files.iter().filter(|(path, _)| pages(path)) {

@@ -12,6 +12,7 @@ mod process;
 mod random;
 mod redis_cluster;
 mod redis_server;
+#[cfg(not(loom))]
 mod remote;
 
 pub use eventually::{DEADLINE, eventually};
@@ -20,4 +21,5 @@ pub use process::start_bound;
 pub use random::Random;
 pub use redis_cluster::start_cluster;
 pub use redis_server::{RedisServer, folder_in_memory, redis_program, start_on_free_port, start_until_logged};
+#[cfg(not(loom))]
 pub use remote::{Fault, Remote};

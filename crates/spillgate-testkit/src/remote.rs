@@ -11,7 +11,7 @@ pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// No request reaches the store, and each fails at once.
+    /// No request reaches the store, and each fails.
     Disconnected,
     /// Each request reaches the store and is charged, but its answer is lost.
     AnswerLost,

@@ -16,6 +16,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
@@ -160,7 +161,7 @@ fn rfc3339(text: &str) -> Option<Duration> {
         }
     };
     let date = Date::new(year, month, day).ok()?;
-    let midnight = Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()?.as_second();
+    let midnight = Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).unwrap_or(Timestamp::MAX).as_second();
     let seconds = midnight + (hour * 60 + minute - offset_minutes) * 60 + second as i64;
     Some(Duration::new(u64::try_from(seconds).ok()?, ns))
 }
@@ -259,9 +260,12 @@ mod tests {
             ("1972-02-29T00:00Z", 789),
             ("2000-03-01T00:00Z", 11_017),
             ("2100-03-01T00:00Z", 47_541),
+            ("9999-12-30T00:00Z", 2_932_894),
         ] {
             assert_eq!(rfc3339(text), Some(Duration::from_secs(days * 86_400)), "{text}");
         }
+        assert_eq!(until("9999-12-31T23:59:59Z", NOW), Some(LONGEST), "it means never");
+        assert_eq!([rfc3339("2026-02-30T00:00Z"), rfc3339("2026-13-01T00:00Z")], [None; 2]);
     }
 
     #[test]

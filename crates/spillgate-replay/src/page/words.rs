@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use spillgate::Algorithm;
 use spillgate::insight::{Suggestion, Urgency, Verdict};
 use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::text::{self, thousands};
@@ -144,7 +145,7 @@ pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggest
     let Some(suggestion) = suggestion else { return plain.to_owned() };
     let new_limit = (suggestion.limit != limit.limit).then(|| units_of(limit, suggestion.limit));
     let changed = match suggestion.burst {
-        Some(burst) if limit.algorithm != "token_bucket" => {
+        Some(burst) if limit.algorithm != Algorithm::TokenBucket.as_str() => {
             let units = units_of(limit, suggestion.limit);
             format!("Use a token bucket of {units} with a burst of {}", thousands(burst))
         }

@@ -246,7 +246,8 @@ fn denied(
         let charged = around.compat_envoy && algorithm != Algorithm::Concurrency && !post_paid;
         return charged.then_some(Denied::Charged);
     };
-    let denied = choice(node, "denied", &[("free", Denied::Free), ("charged", Denied::Charged)], reporter)?;
+    let denied =
+        choice(node, "denied", &[Denied::Free, Denied::Charged].map(|denied| (denied.as_str(), denied)), reporter)?;
     if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
         let help = "remove `denied`, because `post_paid` refuses only requests of cost 0; or add a `penalty`: `denied: charged` \
                     lets each refused request start the penalty from its beginning";
@@ -267,7 +268,7 @@ fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Report
     if let Some(segments) = fields.get("segments").and_then(|node| segments(node, reporter)) {
         builder = builder.segments(segments);
     }
-    let anchors = [("epoch", Anchor::Epoch), ("first_hit", Anchor::FirstHit)];
+    let anchors = [Anchor::Epoch, Anchor::FirstHit].map(|anchor| (anchor.as_str(), anchor));
     if let Some(anchor) = fields.get("anchor").and_then(|node| choice(node, "anchor", &anchors, reporter)) {
         builder = builder.anchor(anchor);
     }

@@ -23,7 +23,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// How much the clients of a server can use.
+/// How much the clients of a server can use. `default()` permits nothing; the settings have the usual values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// The maximum number of connections of each listener.

@@ -33,6 +33,8 @@ pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
 
 /// All settings, after they were checked.
+///
+/// `default()` is only the blank to which `resolve` applies the defaults of [`KEYS`]: a server with it would listen nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     /// The address of HTTP. `None` switches HTTP off.

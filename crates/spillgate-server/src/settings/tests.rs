@@ -44,6 +44,7 @@ fn defaults_are_the_documented_ones() {
     let grants = Grants { overriding: true, refund: false };
     assert_eq!((settings.allow.grpc, settings.allow.http), (grants, Grants::default()));
     let Limits { clients: listener::Limits { connections, .. }, bounds, body, .. } = settings.limits;
+    assert_eq!(bounds, Bounds::default(), "a service without settings has the same bounds");
     let Bounds { descriptors, entries, key_bytes: key, value_bytes: value } = bounds;
     assert_eq!((connections, body, descriptors, entries, key, value), (10_000, 64 << 10, 32, 16, 256, 1024));
 }

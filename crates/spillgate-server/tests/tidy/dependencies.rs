@@ -24,9 +24,11 @@ const BANNED: [(&str, &str); 4] = [
 
 /// Some outer crates, each with our crates that may use it directly. The compiler cannot check such a rule, for example
 /// that only one of our crates uses a client of Redis.
-const USERS: [(&str, &[&str]); 4] = [
+const USERS: [(&str, &[&str]); 6] = [
     ("serde-saphyr", &["spillgate-text"]),
     ("redis", &["spillgate-redis"]),
+    ("axum", &["spillgate-admin", "spillgate-server", "spillgate-tower"]),
+    ("tonic", &["spillgate-grpc", "spillgate-tower"]),
     ("clap", &["spillgate-server"]),
     ("mimalloc", &["spillgate-server"]),
 ];
@@ -140,6 +142,11 @@ fn banned_crates_are_not_linked_and_some_have_one_user() {
     for package in packages(&metadata, true) {
         let reason = BANNED.iter().find(|(name, _)| package["name"] == *name);
         problems.extend(reason.map(|(name, reason)| format!("{name}: {reason}")));
+        if !(package["source"].is_null()
+            || package["source"] == "registry+https://github.com/rust-lang/crates.io-index")
+        {
+            problems.push(format!("{} comes from {}", package["name"], package["source"]));
+        }
         let own = package["name"].as_str().filter(|name| name.starts_with("spillgate"));
         for dependency in package["dependencies"].as_array().unwrap() {
             let users = USERS.iter().find(|(name, _)| dependency["name"] == *name && dependency["kind"].is_null());
@@ -159,6 +166,15 @@ fn banned_crates_are_not_linked_and_some_have_one_user() {
             "{name} has no user"
         );
     }
+}
+
+#[test]
+fn the_kernel_uses_no_std_and_no_other_crate() {
+    let manifest = std::fs::read_to_string(root().join("crates/spillgate-core/Cargo.toml")).unwrap();
+    let dependencies = manifest.split("\n[dependencies]\n").nth(1).expect("the manifest has the section");
+    assert_eq!(dependencies.split("\n[").next().map(str::trim), Some(""), "the kernel depends on nothing");
+    let source = std::fs::read_to_string(root().join("crates/spillgate-core/src/lib.rs")).unwrap();
+    assert!(source.contains("\n#![no_std]\n"), "the kernel has no std");
 }
 
 #[test]
