@@ -55,7 +55,9 @@ pub struct LimitDescription {
 
 /// The options of a limit beyond its size and its algorithm. Two limits are the same only if these options are equal
 /// too.
+// `spillgate insight` also reads servers of a version that has fewer options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
 pub struct QuotaOptions {
     /// For a fixed window, where windows begin: `epoch` or `first_hit`. `None` for other algorithms.
     pub anchor: Option<String>,
