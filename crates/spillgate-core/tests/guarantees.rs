@@ -10,7 +10,8 @@ fn every_algorithm_names_the_test_of_its_bound() {
     let variants = variants.split_once("\n}").expect("the enum ends with a brace").0;
     assert_eq!(variants.matches("/// Checked by the test").count(), 6, "each algorithm names its test");
     let comments: Vec<&str> = variants.lines().filter(|line| line.trim_start().starts_with("//")).collect();
-    for name in comments.join("\n").split('`').skip(1).step_by(2) {
+    // Other code spans are letters of formulas.
+    for name in comments.join("\n").split('`').skip(1).step_by(2).filter(|span| span.contains('_')) {
         let is_test = BOUNDS.contains(&format!("fn {name}(")) || BOUNDS.contains(&format!("    {name}: "));
         assert!(is_test, "there is no test {name} in tests/bounds.rs");
     }
