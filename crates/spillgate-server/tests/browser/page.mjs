@@ -162,7 +162,7 @@ async function tasks(found) {
     await type(page, 'input[name=key]', 'remote_address');
     await type(page, 'input[name=value]', '203.0.113.9');
     await click(page, 'form button', /^Block$/);
-    await until(page, '.outcome.good', /^remote_address=203\.0\.113\.9 is blocked in all domains until \d\d:\d\d:\d\d \((9m\d+s|10m)\), on this server only\.$/);
+    await until(page, '.outcome.good', /^remote_address=203\.0\.113\.9 is blocked in all domains until (\d+ \w+ \d{4}, )?\d\d:\d\d:\d\d \((9m\d+s|10m)\), on this server only\.$/);
   });
   assert.equal(await check({ remote_address: '203.0.113.9' }), 429);
   await task('let it pass again', async () => {
@@ -175,7 +175,7 @@ async function tasks(found) {
   await task('put a rule into shadow', async () => {
     await click(page, '.limits a', /^nothing$/);
     await click(page, 'button', /^Put into shadow$/);
-    await until(page, '[aria-labelledby=shadow]', /counts, but refuses nothing, on this server only. Left: (29m\d+s|30m) until \d\d:\d\d:\d\d/);
+    await until(page, '[aria-labelledby=shadow]', /counts, but refuses nothing, on this server only. Left: (29m\d+s|30m) until (\d+ \w+ \d{4}, )?\d\d:\d\d:\d\d/);
   });
   assert.equal(await check({ banned: 'x' }), 200);
   await task('let the rule refuse again', async () => {
@@ -388,7 +388,7 @@ async function away(found) {
   assert.equal(await page.$('.notice'), null);
   const before = await textOf(page, 'footer');
   console.log('stop');
-  await until(page, '.notice.bad', /^No data since \d\d:\d\d:\d\d, \d+s\. All figures are old\. /);
+  await until(page, '.notice.bad', /^No data since (\d+ \w+ \d{4}, )?\d\d:\d\d:\d\d, \d+s\. All figures are old\. /);
   await until(page, '#live', /^No data since/);
   await page.waitForSelector('main.stale');
   if (pictures) await page.screenshot({ path: join(pictures, 'away-light.png'), fullPage: true });
