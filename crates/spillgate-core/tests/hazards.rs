@@ -91,7 +91,7 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
     // A limit of 1 in 10 ms is polled every microsecond. At each poll, a naive limiter adds `floor(elapsed * rate)`
-    // units, where `elapsed` is the time since the poll before. This is always 0, so such a limiter never refills.
+    // units, where `elapsed` is the time since the poll before. At this rate `floor` always gives 0, so such a limiter never refills.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();

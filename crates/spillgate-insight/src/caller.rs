@@ -18,7 +18,7 @@ use super::{MINUTE_NS, SPANS_NS, Take};
 pub(super) struct Caller {
     pub(super) hash: u64,
     pub(super) last_asked_ns: u64,
-    /// When the limit last refused a request that can pass at another time, because it does not cost too much.
+    /// The time of the last refusal of a request that could pass later. A request that costs too much never can.
     last_refused_ns: u64,
     /// The minutes in which the caller asked. Bit 0 is the minute of its last request.
     asked_minutes: u64,
@@ -80,7 +80,7 @@ struct Halves {
 }
 
 /// Rounds up to whole units. A sum of floats has a rounding error, so a little is subtracted first. Up to 10^12 units,
-/// the error is smaller than this little.
+/// the error is smaller than what is subtracted.
 fn whole(units: f64) -> u64 {
     (units - 1e-9 - 1e-14 * units).ceil() as u64
 }
@@ -118,9 +118,9 @@ impl Caller {
         let of_share = take.is_of_share(model);
         let refused = take.refused && !of_share;
         let upper_rate = self.upper.add(model, now_ns, units, refused, 0);
-        // Windows admit at most their limit, so the lower demand, which counts refused units once, never exceeds the
-        // rate. With windows, a caller is therefore above the rate if each window refuses a request, and the caller
-        // leaves little of the rate unused.
+        // The lower demand counts refused units only once. A window admits at most its limit, so this demand alone can
+        // never show that a caller is above the rate. With windows, a caller therefore counts as above the rate under two
+        // conditions: each window refuses one of its requests, and the caller uses nearly all of the rate.
         let refusing_since_ns = if model.has_windows() { self.refusing_since_ns } else { 0 };
         self.lower.add(model, now_ns, units - repeated, refused, refusing_since_ns);
         self.unmet -= repeated;

@@ -1,11 +1,11 @@
 //! Small lists that the servers of a fleet share: each entry is a text with a name.
 //!
-//! A list is a hash in Redis. All lists share one version, a random text that each write except
-//! [`take_from_list`](RedisStore::take_from_list) replaces. So one GET tells a server whether a list has changed, even
+//! A list is a hash in Redis. All lists share one version, which is a random text. Each write
+//! replaces it, except [`take_from_list`](RedisStore::take_from_list). So one GET tells a server whether a list has changed, even
 //! after a failover that has lost the last writes.
 //!
 //! ```text
-//! sg:{lists}:version     a random text, another one after each write
+//! sg:{lists}:version     the version
 //! sg:{lists}:blocks      a hash for each list: the name of each entry, and its text
 //! ```
 //!
@@ -33,10 +33,10 @@ pub const LIST_COMMANDS: [&str; 10] =
 
 /// How many entries one HSCAN asks for. Even the reply with the longest entries is then short enough to be read.
 const PAGE_ENTRIES: usize = 100;
-/// The maximum number of HSCANs for each page of the longest list. It is more than one, because an HSCAN can return an
+/// A scan uses at most this many HSCANs for each page of a list with `max` entries. It is more than one, because an HSCAN can return an
 /// empty page.
 const READS_FOR_PAGE: usize = 4;
-/// A list that may have `max` entries is not read if it has more than `max` times this many bytes. Other programs can
+/// The bytes that an entry may have on average: a list with more than `max` times as many is not read. Other programs can
 /// write longer entries than this store, and the reader keeps all entries in memory.
 const ENTRY_BYTES: usize = 12 << 10;
 /// A list is scanned at most this many times. It is scanned again if entries are missing at the end of a scan.
@@ -121,11 +121,11 @@ impl RedisStore {
 
     /// Adds an entry, or replaces the entry with the same name. If the list has `max` entries already, a new entry is
     /// not added. If several servers add entries at the same moment, the list can have a few entries more than `max`.
-    /// The extra entries stay, because another server may have replaced them meanwhile. A write sets the version of the
+    /// The extra entries are not removed: another server may have given them a new text meanwhile, which would be lost. A write sets the version of the
     /// lists to `version`, and Redis keeps the version and this list for `life`.
     ///
     /// # Errors
-    /// The store did not answer, or refused a command. If the kind of the error
+    /// The store did not answer, or refused a command. If the write
     /// [may have been applied](StoreErrorKind::may_have_been_applied), the entry may be in the list.
     pub async fn put_in_list(
         &self,

@@ -26,7 +26,7 @@ pub(super) struct FullLog {
 }
 
 impl<C: Clock> Service<C> {
-    /// Copies the counts that the stores keep themselves to the metrics. A page of metrics shows old counts unless this
+    /// Copies to the metrics the counts that the stores keep. A page of metrics shows old counts unless this
     /// function is called before the page is written.
     pub fn update_metrics(&self) {
         self.update_operator_metrics();
@@ -155,7 +155,7 @@ fn count_rest(
     }
 }
 
-/// Returns whether the limits that allow their hit have also taken its units. If one limit refuses the request, the
+/// Returns whether each hit that its limit allows was also charged. If one limit refuses the request, the
 /// other limits take nothing. The exception is `compat: envoy`: it charges a descriptor even if another one refuses.
 #[inline]
 fn is_taken(answer: AnswerView<'_, '_>) -> bool {

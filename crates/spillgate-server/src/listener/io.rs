@@ -243,7 +243,7 @@ where
 
 /// The body of an answer that can wait for its next frame, such as a stream of events.
 ///
-/// While the body waits, the server has nothing to send, so the connection counts as busy and not as idle. If the
+/// While the body waits, the client is not the reason that nothing is sent. So the connection counts as busy. If the
 /// client reads nothing, the connection asks the body for no further frame. Then the body does not wait, and the
 /// connection is closed as idle.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::slot::{Content, Width};
 use super::table::Table;
 
 /// A new entry gets a slot in its home bucket or in a bucket after it, within this many buckets. Hashed keys need far
-/// fewer buckets. The bound limits the work for callers whose keys are not hashes.
+/// fewer buckets. The bound limits the work if a program passes keys that are not hashed.
 const MAX_CHAIN: usize = 128;
 
 /// The reason why a request must be tried again. The request has charged nothing.
@@ -89,7 +89,7 @@ impl<'t> LockedBuckets<'t> {
     #[inline]
     pub(crate) fn find(&mut self, key: Fingerprint) -> Result<Option<Position>, Moved> {
         let bucket = self.table.home_bucket(key);
-        // Both cache lines of the bucket are fetched at the same time. Without this line, the thread could wait for
+        // Both cache lines of the bucket are fetched at the same time. Without this call, the thread could wait for
         // memory twice: for the lock, and then for the slots.
         std::hint::black_box(self.table.bucket(bucket).touch());
         let here = self.extend_to(bucket)?;
@@ -162,7 +162,7 @@ impl<'t> LockedBuckets<'t> {
         self.table.bucket(position.bucket).note_time(now_ns);
     }
 
-    /// Returns the newest time at which a token bucket in the bucket of `position` was charged. If this time is not
+    /// Returns the newest time at which any token bucket was charged whose state is in the same table bucket as `position`. If this time is not
     /// between `now_ns` and one second later, returns `now_ns`.
     pub(crate) fn newest_ns(&self, position: Position, now_ns: u64) -> u64 {
         self.table.bucket(position.bucket).newest_ns(now_ns)
