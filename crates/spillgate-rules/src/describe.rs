@@ -75,10 +75,16 @@ pub struct QuotaOptions {
     /// Whether requests are charged only after their work (`post_paid`).
     pub post_paid: bool,
     /// Whether answers show the limit to clients. False with `expose: false`.
+    #[serde(default = "exposed")]
     pub exposed: bool,
     /// What a refusal by the limit does to its request: `enforce` (refuses it), `shadow` (nothing) or `quota` (as with
     /// `quota_mode`).
     pub binding: String,
+}
+
+/// What limits of a version that does not say it are.
+const fn exposed() -> bool {
+    true
 }
 
 impl Limit {
