@@ -24,7 +24,7 @@ const BLOCK: &str =
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
 /// The number of blocks in each piece of the answer to `GET /blocks`.
-const BATCH_BLOCKS: usize = 100;
+const BLOCKS_AT_ONCE: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,9 +107,9 @@ pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminStat
     });
     let mut sent = 0;
     state.pages.list(&head, "blocks", move || {
-        let batch = blocks[sent..].iter().take(BATCH_BLOCKS);
-        let batch: Vec<_> = batch.map(|block| page::json(&BlockJson::of(block, now_ms))).collect();
-        sent += batch.len();
-        batch
+        let items = blocks[sent..].iter().take(BLOCKS_AT_ONCE);
+        let items: Vec<_> = items.map(|block| page::json(&BlockJson::of(block, now_ms))).collect();
+        sent += items.len();
+        items
     })
 }

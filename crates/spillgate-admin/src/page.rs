@@ -46,8 +46,8 @@ impl Pages {
     }
 
     /// Makes a response that is a JSON object: the members of `head`, and then a list with the name `name`. Each call
-    /// of `batch` returns the next items of the list, each as JSON. If it returns no items, the list ends.
-    pub(super) fn list<F>(&self, head: &impl Serialize, name: &str, mut batch: F) -> Response
+    /// of `more` returns the next items of the list, each as JSON. If it returns no items, the list ends.
+    pub(super) fn list<F>(&self, head: &impl Serialize, name: &str, mut more: F) -> Response
     where
         F: FnMut() -> Vec<String> + Send + Unpin + 'static,
     {
@@ -60,7 +60,7 @@ impl Pages {
             if begin.is_some() || has_ended {
                 return begin.take();
             }
-            let items = batch();
+            let items = more();
             has_ended = items.is_empty();
             let mut piece = if has_ended { "]}".to_owned() } else { String::new() };
             for item in items {

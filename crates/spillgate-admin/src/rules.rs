@@ -21,7 +21,7 @@ use super::page::json;
 use super::{AdminState, query_error};
 
 /// The number of rules in each piece of the list of all rules.
-const BATCH_RULES: usize = 100;
+const RULES_AT_ONCE: usize = 100;
 /// An answer has at most this many bytes of the text of one rule. A rule can contain a large part of its file, because
 /// other rules can be nested in it.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -145,10 +145,10 @@ fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
     let (shadow, mut sent) = (state.service.options().shadow, 0);
     let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
     state.pages.list(&json!({ "domains": domains }), "rules", move || {
-        let batch: Vec<_> =
-            loaded.rules().skip(sent).take(BATCH_RULES).map(|rule| json(&Rule::of(rule, shadow))).collect();
-        sent += batch.len();
-        batch
+        let items: Vec<_> =
+            loaded.rules().skip(sent).take(RULES_AT_ONCE).map(|rule| json(&Rule::of(rule, shadow))).collect();
+        sent += items.len();
+        items
     })
 }
 
