@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Every change may touch these files: the list of changes, and the lock file that Cargo writes.
-ALWAYS = {"CHANGELOG.md", "Cargo.lock"}
+ALWAYS = {"CHANGELOG.md", "Cargo.lock", "bench/Cargo.lock", "fuzz/Cargo.lock"}
 
 
 def git(*arguments):
@@ -35,7 +35,7 @@ def checklist_of(title):
 def rows(text):
     """Yields the paths of a checklist, each with the number of its row.
 
-    `NAME` in a path means any name. A path without `/` means every path that ends with it.
+    `NAME` in a path means any name; such a path is only that of a new file. A path without `/` means every path that ends with it.
     """
     for number, files, rest in re.findall(r"^\| (\d+) \| ([^|]*) \| (.*)$", text, re.MULTILINE):
         named = re.findall(r"`([^`\s]+)`", files) + re.findall(r"`([^`\s]+(?:\.rs|\.json|\.md|\.toml|/))`", rest)
@@ -43,7 +43,7 @@ def rows(text):
             yield int(number), path
 
 
-def row_of(path, checklist):
+def row_of(path, is_new, checklist):
     """Returns the number of the row that names the file most exactly, or None if no row names it.
 
     A name without `NAME` is more exact than a name with `NAME`. The name of a file is more exact than the name of its folder. A
@@ -51,6 +51,8 @@ def row_of(path, checklist):
     """
     found = []
     for number, named in checklist:
+        if "NAME" in named and not is_new:
+            continue
         pattern = re.escape(named).replace("NAME", "[^/]+")
         if re.search(f"(^|/){pattern}" + ("" if named.endswith("/") else "$"), path):
             found.append(("NAME" in named, named.endswith("/"), -len(named), number))
@@ -68,9 +70,10 @@ def main():
     if not changes:
         sys.exit(f"{options.branch} changes no file after it left main; name the branch of a change")
     print("| file | lines added, removed | row of the checklist |\n|---|---|---|")
+    new = set(git("diff", "--name-only", "--diff-filter=A", "--no-renames", base, options.branch).splitlines())
     unnamed, used = 0, set()
     for added, removed, path in changes:
-        row = row_of(path, checklist)
+        row = row_of(path, path in new, checklist)
         used.add(row)
         unnamed += row is None and path not in ALWAYS
         print(f"| {path} | +{added} −{removed} | {row or ('any change' if path in ALWAYS else '**none**')} |")

@@ -6,6 +6,7 @@ use serde::Serialize;
 use spillgate::Clock;
 use spillgate_service::Totals;
 use spillgate_service::metrics::resident_bytes;
+use spillgate_service::shared_store::SharedStore;
 
 use super::AdminState;
 
@@ -67,7 +68,7 @@ impl<'a> Figures<'a> {
         Figures {
             at_ms: service.now_ms(),
             store: Store {
-                kind: if health.is_some() { "redis" } else { "memory" },
+                kind: service.limiter().store().shared().map_or("memory", SharedStore::kind),
                 url: state.store.as_deref(),
                 up: health.is_some().then_some(error.is_none()),
                 error: error.map(|kind| kind.explanation()),

@@ -17,6 +17,9 @@ pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What readiness, metrics, the log and commands need from a store that servers share.
 pub trait SharedStore: fmt::Debug + Send + Sync {
+    /// Returns the kind of the store, for the admin API: for example `redis`.
+    fn kind(&self) -> &'static str;
+
     /// Returns the longest time that a request waits for the store. A client can set only a shorter timeout.
     fn timeout(&self) -> Duration;
 

@@ -90,13 +90,16 @@ impl Section {
     }
 }
 
-/// Keys at the top of a settings file. Except `compat`, a rules file has none of these keys at its top.
+/// Keys at the top of a settings file. Except `compat`, a rules file has none of these keys at its top. A test of the
+/// server checks that each of its settings is here.
 const SETTINGS: &[&str] = &[
     "compat",
     "http",
     "grpc",
     "admin",
     "admin_token_file",
+    "admin_read_token_file",
+    "admin_hosts",
     "rules",
     "shadow",
     "workers",
@@ -111,6 +114,7 @@ const SETTINGS: &[&str] = &[
     "forward_auth",
     "allow",
     "limits",
+    "insight",
 ];
 
 /// Returns the position of the first key of settings, if the file is a settings file instead of a rules file.

@@ -3,10 +3,10 @@
 //! Names are hashes. Without this command, an operator could not find the key of a client in Redis.
 
 use serde_json::json;
-use spillgate::KeyHasher;
 use spillgate::rules::{Action, LimitDescription, Request, Rules};
-use spillgate_redis::{RedisKey, Settings as Modes};
+use spillgate::{Hit, KeyHasher};
 
+use super::open::store::KeyName;
 use super::open::{rules, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone};
 use crate::cli::{Entries, KeyNames};
@@ -16,7 +16,7 @@ struct Named {
     /// The number of the limit's descriptor, from 0.
     descriptor: usize,
     described: LimitDescription,
-    key: RedisKey,
+    key: KeyName,
 }
 
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
@@ -29,23 +29,19 @@ pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
 
 fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let settings = settings::load_without_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
-    if !settings.store.scripts {
-        let help = "list the counters by their prefix: redis-cli --scan --pattern 'sg:*'";
-        let message = "without scripts, the name of a counter changes with each window of the store's clock";
-        return Err(Problem::new(message, help).into());
-    }
+    let name = store::key_names(&settings)?;
     let (rules, _) = rules::load(&settings)?;
     let keys = store::key_hasher(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();
-    let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.bounds.value_bytes)?;
+    let named = named(key, &rules, &keys, &name, settings.limits.bounds.value_bytes)?;
     if key.json {
         let all: Vec<_> = named
             .iter()
             .map(|named| {
                 let mut object = json!(named.described);
                 object["descriptor"] = json!(named.descriptor);
-                object["key"] = json!(named.key.to_string());
-                object["slot"] = json!(named.key.slot());
+                object["key"] = json!(named.key.name);
+                object["slot"] = json!(named.key.slot);
                 object
             })
             .collect();
@@ -58,8 +54,8 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             table.row([
                 (Tone::Plain, (named.descriptor + 1).to_string()),
                 (Tone::Plain, named.described.label()),
-                (Tone::Title, named.key.to_string()),
-                (Tone::Plain, named.key.slot().to_string()),
+                (Tone::Title, named.key.name.clone()),
+                (Tone::Plain, named.key.slot.to_string()),
                 (Tone::Plain, named.described.summary()),
             ]);
         }
@@ -80,7 +76,7 @@ fn named<'r>(
     key: &'r KeyNames,
     rules: &'r Rules,
     keys: &KeyHasher,
-    modes: &Modes,
+    name: &dyn Fn(&Hit<'_>) -> KeyName,
     value_bytes: usize,
 ) -> Result<Vec<Named>, Problems> {
     let pairs = |entries: &'r Entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect();
@@ -103,7 +99,7 @@ fn named<'r>(
             if limit.sketch.is_some() {
                 continue;
             }
-            let key = modes.key(&plan.hits[*hit]);
+            let key = name(&plan.hits[*hit]);
             let described = LimitDescription::of(rule, limit);
             all.push(Named { descriptor: number, described, key });
         }

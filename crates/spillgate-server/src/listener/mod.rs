@@ -31,24 +31,11 @@ use tokio::sync::{mpsc as queue, watch};
 
 use context::Context;
 pub use listen::{Limits, Listen};
+pub use serve::App;
 use socket::{Acceptor, Bound, Socket, UnixFile};
-use spillgate_grpc::Grpc;
-use spillgate_http::HttpState;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
 use unread::Pool;
-
-/// The protocol of a listener.
-#[derive(Clone, Debug)]
-pub enum App {
-    /// gRPC over HTTP/2 without TLS.
-    Grpc(Grpc),
-    /// Requests of programs and of proxies, over HTTP/1.1 or HTTP/2 without TLS.
-    Http(HttpState),
-    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
-    /// `axum::extract::ConnectInfo<Peer>`.
-    Admin(axum::Router),
-}
 
 /// A server whose listeners are bound, but which does not serve yet.
 #[derive(Debug)]
@@ -97,7 +84,7 @@ impl Server {
         for index in 0..self.workers {
             workers.push(start_worker(format!("worker-{index}"))?);
         }
-        let admin = if self.bound.iter().any(|(_, app)| matches!(app, App::Admin(_))) {
+        let admin = if self.bound.iter().any(|(_, app)| app.is_admin()) {
             Some(start_worker("admin".to_owned())?)
         } else {
             None
@@ -208,11 +195,10 @@ impl Shared {
     /// Gives a socket to the worker with the fewest connections. `open` is the number of connections of the listener.
     /// If the listener already has the maximum number of connections, the socket is closed at once.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
-        let worker = match app {
-            App::Admin(_) => self.admin.as_ref(),
-            App::Grpc(_) | App::Http(_) => {
-                self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
-            }
+        let worker = if app.is_admin() {
+            self.admin.as_ref()
+        } else {
+            self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
         };
         let Some(worker) = worker else { return };
         if open.load(Ordering::Relaxed) >= self.connections_max {

@@ -1,11 +1,11 @@
-//! Serves an accepted socket with the protocol of its listener.
-//!
-//! A worker has no code for gRPC or HTTP. Only this file knows all protocols.
+//! Serves an accepted socket with the protocol of its listener. Only this file knows all protocols.
 
 use std::sync::Arc;
 
 use ::http::Request;
 use axum::extract::ConnectInfo;
+use spillgate_grpc::Grpc;
+use spillgate_http::HttpState;
 use spillgate_service::Peer;
 use spillgate_service::metrics::Closed;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -15,7 +15,26 @@ use super::activity::Activity;
 use super::context::Context;
 use super::io::{Transport, WaitingBody};
 use super::socket::Socket;
-use super::{Accepted, App, grpc, http};
+use super::{Accepted, grpc, http};
+
+/// The protocol of a listener.
+#[derive(Clone, Debug)]
+pub enum App {
+    /// gRPC over HTTP/2 without TLS.
+    Grpc(Grpc),
+    /// Requests of programs and of proxies, over HTTP/1.1 or HTTP/2 without TLS.
+    Http(HttpState),
+    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
+    /// `axum::extract::ConnectInfo<Peer>`.
+    Admin(axum::Router),
+}
+
+impl App {
+    /// Returns whether operators use the listener. Its requests must not delay those of clients.
+    pub(super) const fn is_admin(&self) -> bool {
+        matches!(self, App::Admin(_))
+    }
+}
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(accepted: Accepted, context: Context) {

@@ -11,6 +11,7 @@ use spillgate_redis::LogForm;
 use spillgate_service::CallerKeys;
 
 use super::error::SettingError;
+use super::store::url_forms;
 use super::values::Value;
 use super::{LogFormat, Settings, StoreUrl};
 
@@ -59,7 +60,7 @@ impl Key {
 }
 
 macro_rules! key {
-    ($path:literal, $shape:ident $value:literal, $default:literal, $help:literal, |$s:ident, $v:ident| $apply:expr) => {
+    ($path:literal, $shape:ident $value:literal, $default:literal, $help:expr, |$s:ident, $v:ident| $apply:expr) => {
         Key {
             path: $path,
             shape: Shape::$shape,
@@ -127,9 +128,7 @@ pub const KEYS: &[Key] = &[
         "Format of log lines on stderr: text or json",
         |s, v| s.log_format = v.word(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?),
     key!("store.url", One "URL", "memory",
-        "Where counts are stored: memory, redis://HOST:PORT, rediss://HOST:PORT (with TLS), \
-         redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or \
-         unix:///path. valkey:// means redis://, and valkeys:// means rediss://",
+        concat!("Where counts are stored: memory, ", url_forms!(), ". valkey:// means redis://, and valkeys:// means rediss://"),
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
         "How long a request waits for the shared store, 1m at most. After this time, the on_store_failure of each limit decides. \

@@ -84,6 +84,15 @@ pub struct Settings {
     pub limits: Limits,
 }
 
+impl Settings {
+    /// Returns the address of each listener, with the name of its setting. `None` is a listener that is off. All
+    /// listeners except `admin` are for clients.
+    #[must_use]
+    pub const fn listeners(&self) -> [(&'static str, Option<&Listen>); 3] {
+        [("http", self.http.as_ref()), ("grpc", self.grpc.as_ref()), ("admin", self.admin.as_ref())]
+    }
+}
+
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {

@@ -271,17 +271,16 @@ impl Resolver {
     /// Finds conflicts between settings that are each valid alone.
     fn check_conflicts(&mut self) {
         let s = &self.settings;
-        let listeners = [("http", &s.http), ("grpc", &s.grpc), ("admin", &s.admin)];
+        let listeners = s.listeners();
         let mut found: Vec<(&'static str, String, &'static str)> = Vec::new();
-        if s.http.is_none() && s.grpc.is_none() {
-            found.push((
-                "http",
-                "http and grpc are both off, so the server would have nothing to serve".into(),
-                "give one of them an address",
-            ));
+        let of_clients = || listeners.iter().filter(|(name, _)| *name != "admin");
+        if of_clients().all(|(_, listen)| listen.is_none()) {
+            let names: Vec<&str> = of_clients().map(|(name, _)| *name).collect();
+            let message = format!("{} are off, so the server would have nothing to serve", names.join(" and "));
+            found.push(("http", message, "give one of them an address"));
         }
         for (i, (name, listen)) in listeners.iter().enumerate() {
-            let twin = listeners[..i].iter().find(|(_, other)| clash(listen.as_ref(), other.as_ref()));
+            let twin = listeners[..i].iter().find(|(_, other)| clash(*listen, *other));
             if let (Some(listen), Some((other, _))) = (listen, twin) {
                 // The error is shown at the key that was set explicitly.
                 let (changed, kept) = if self.is_written(name) { (name, other) } else { (other, name) };

@@ -91,8 +91,16 @@ const SCHEMES: [(&str, bool); 9] = [
     ("unix", false),
 ];
 
-const URL_HELP: &str = "write `memory`, redis://HOST:PORT, rediss:// (TLS), redis-cluster://HOST:PORT,HOST:PORT, \
-                        redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path";
+/// The forms of the URL of a shared store. A macro, because a constant cannot be a part of another constant text.
+macro_rules! url_forms {
+    () => {
+        "redis://HOST:PORT, rediss://HOST:PORT (with TLS), redis-cluster://HOST:PORT,HOST:PORT, \
+         redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path"
+    };
+}
+pub(super) use url_forms;
+
+const URL_HELP: &str = concat!("write `memory`, ", url_forms!());
 
 impl StoreUrl {
     pub(super) fn read(value: &Value<'_>) -> Result<StoreUrl, SettingError> {
@@ -116,7 +124,8 @@ impl StoreUrl {
         }
     }
 
-    fn speaks_tls(&self) -> bool {
+    /// Returns whether the connection uses TLS.
+    pub(crate) fn speaks_tls(&self) -> bool {
         let StoreUrl::Shared(url) = self else { return false };
         SCHEMES.iter().any(|(scheme, tls)| *tls && url.split_once("://").is_some_and(|(known, _)| known == *scheme))
     }

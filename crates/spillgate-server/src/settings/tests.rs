@@ -1,5 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
+use spillgate::rules::{Rules, RulesFile};
 use spillgate::text::Diagnostic;
 use spillgate_http::{EntrySource, ValueSource};
 use spillgate_redis::LogForm;
@@ -54,6 +55,16 @@ fn every_default_of_the_table_is_applied() {
     let origins = resolve(&Sources::default()).expect("the defaults are valid").origins;
     for key in KEYS {
         assert_eq!(origins.contains_key(key.path), !key.default.is_empty(), "{}", key.path);
+    }
+}
+
+#[test]
+fn a_file_with_any_setting_is_recognized_among_the_rules() {
+    for key in KEYS.iter().filter(|key| key.path != "compat") {
+        let top = key.path.split('.').next().expect("split gives at least one part");
+        let file = RulesFile { name: "spillgate.yaml".into(), text: format!("{top}: x") };
+        let errors = Rules::parse(&[file]).expect_err(top).to_string();
+        assert!(errors.contains("this looks like a settings file"), "{top}: {errors}");
     }
 }
 
@@ -411,7 +422,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
         ),
         (
             "http: off\ngrpc: off",
-            "1:7 http and grpc are both off, so the server would have nothing to serve; give one of them an address",
+            "1:7 http and grpc are off, so the server would have nothing to serve; give one of them an address",
         ),
         (
             "grpc: 127.0.0.1:8080",
@@ -444,8 +455,8 @@ fn wrong_values_of_a_store_are_reported_with_every_choice() {
         ),
         (
             "store: {url: redis:/h, expected_nodes: 3}",
-            "1:14 the value of `store.url` is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
-             redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
+            "1:14 the value of `store.url` is not a store; write `memory`, redis://HOST:PORT, \
+             rediss://HOST:PORT (with TLS), redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
         ),
     ];
     for (text, expected) in cases {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use spillgate::rules::{Action, Request};
 use spillgate::{
-    Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op,
-    StoreErrorKind, SystemClock, Time,
+    Algorithm, Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, StoreErrorKind, SystemClock,
+    Time,
 };
 use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
 use spillgate_service::metrics::Metrics;
@@ -98,8 +98,8 @@ fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     settings.store.deny_cache = 0;
     settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
     let local = MemoryStore::new(MemoryOptions::default());
-    let store = FallbackStore::new(store::redis_store(&settings, 1)?, local, NonZeroU32::MIN);
-    Ok(Limiter::with_keys(Backend::with_fallback(store), SystemClock::start(), store::key_hasher(&settings)?))
+    let backend = store::backend(&settings, 1, local, NonZeroU32::MIN)?;
+    Ok(Limiter::with_keys(backend, SystemClock::start(), store::key_hasher(&settings)?))
 }
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {

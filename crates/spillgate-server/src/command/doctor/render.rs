@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use super::findings::Finding;
+use super::finding::Finding;
 use crate::cli::Doctor;
 use crate::command::terminal::{Table, Terminal, Tone, count};
 use crate::settings::Settings;

@@ -53,12 +53,13 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
 }
 
 /// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the
-/// HTTP API has a request that releases permits. gRPC and forward-auth requests only take them.
+/// HTTP API has a request that releases permits. Requests of other protocols and forward-auth requests only take them.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
         auth.domain.as_deref() == Some(&*rule.domain) && auth.descriptors.iter().any(|entries| fits(rule, entries));
-    match (settings.http.is_some(), settings.grpc.is_some()) {
+    let others = settings.listeners().into_iter().filter(|(name, _)| !matches!(*name, "http" | "admin"));
+    match (settings.http.is_some(), others.filter(|(_, listen)| listen.is_some()).count() > 0) {
         (true, _) if by_forward_auth => Unreleased::Always,
         (false, true) => Unreleased::Always,
         (true, true) => Unreleased::Sometimes,
@@ -198,8 +199,7 @@ fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Vec::new();
     }
-    let modes = store::modes(settings);
-    let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
+    let supports = |limit: &Limit, kind| store::supports(settings, &limit.quota, kind);
     let mut found = Vec::new();
     for limit in limits(rules).filter(|limit| limit.sketch.is_none()) {
         let kinds = [OpKind::Peek, if limit.post_paid { OpKind::Force } else { OpKind::Take }];

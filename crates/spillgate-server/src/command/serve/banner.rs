@@ -53,23 +53,22 @@ pub(super) fn ready(
 ) {
     let version = env!("CARGO_PKG_VERSION");
     if json {
-        let address = |wanted: &str| {
-            let found = listening.iter().find(|(name, _)| *name == wanted);
-            found.map(|(_, listen)| listen.to_string())
-        };
-        terminal.json(&serde_json::json!({
+        let mut ready = serde_json::json!({
             "version": version,
             "pid": std::process::id(),
-            "http": address("http"),
-            "grpc": address("grpc"),
-            "admin": address("admin"),
             "files": loaded.files,
             "domains": loaded.domains,
             "rules": loaded.rules,
             "warnings": loaded.warnings,
             "store": settings.store.url.to_string(),
             "shadow": settings.shadow,
-        }));
+        });
+        // A listener that is off is null.
+        for (name, _) in settings.listeners() {
+            let bound = listening.iter().find(|(bound, _)| *bound == name);
+            ready[name] = bound.map(|(_, listen)| listen.to_string()).into();
+        }
+        terminal.json(&ready);
         return;
     }
     let mut table = Table::new(2);

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::thread;
 use std::time::Duration;
 
-use spillgate::{FallbackStore, Limiter, MemoryStore, OnStoreFailure};
+use spillgate::{Limiter, MemoryStore, OnStoreFailure};
 use spillgate_service::Backend;
 use spillgate_service::shared_store::SharedLists;
 
@@ -28,7 +28,9 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     // Each worker uses two connections, and the thread that checks the health of the store uses two more.
     let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
-    let store = store::redis_store(settings, connections + 2)?;
+    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
+    let local = MemoryStore::new(memory);
+    let store = store::backend(settings, connections + 2, local, nodes.unwrap_or(NonZeroU32::MIN))?;
     let keys = store::key_hasher(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(
@@ -43,27 +45,20 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
              impersonate the store. store.tls.server_name checks a name instead"
         );
     }
-    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
     if nodes.is_none() && settings.on_store_failure == OnStoreFailure::Local {
         tracing::info!(
             "store.expected_nodes is not set: if a request contains its own limit, this server admits the whole limit \
              while the store fails, and not only a share of it"
         );
     }
-    let (local, nodes) = (MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
-    let store = Backend::with_fallback(FallbackStore::new(store, local, nodes));
     Ok(Limiter::with_keys(store, log::clock(), keys))
 }
 
-/// Opens a second access to the shared store, for the lists of blocks and shadow switches. It has one connection, no
-/// scripts and no deny cache, and shares nothing with the store that decides. So a long list delays no decision.
-/// Returns `None` if the store is memory.
+/// Opens the access to the shared store for the lists of blocks and shadow switches. Returns `None` if the store is
+/// memory.
 pub(super) fn lists(settings: &Settings) -> Result<Option<Box<dyn SharedLists>>, Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Ok(None);
     }
-    let reached = store::redis_settings(settings, 1)?;
-    let reached = spillgate_redis::Settings { timeout: LIST_WITHIN, scripts: false, deny_cache_entries: 0, ..reached };
-    let lists = store::redis_store_with(settings, &reached)?;
-    Ok(Some(Box::new(lists)))
+    store::lists(settings, LIST_WITHIN).map(Some)
 }

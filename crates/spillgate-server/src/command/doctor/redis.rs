@@ -1,15 +1,19 @@
-//! Turns a report about a store into findings: what is good, what is worth knowing, and what to fix.
+//! Examines a store on Redis or Valkey.
 //!
-//! `spillgate-redis` makes the report, which contains only facts. Other programs can use the report too, and judge the
-//! facts in their own way.
+//! `spillgate-redis` makes a report, which contains only facts. This file judges the facts. Other programs can use the
+//! report too, and judge in their own way.
 
 use std::time::Duration;
 
-use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport};
+use spillgate::{Clock as _, SystemClock};
+use spillgate_redis::doctor::{
+    CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport, examine as report_on,
+};
 use spillgate_redis::{LIST_COMMANDS, StoreErrorKind};
 
-use crate::command::open::store;
-use crate::command::terminal::{Tone, count, duration};
+use super::finding::{Finding, Grade};
+use crate::command::open::{redis, store};
+use crate::command::terminal::{EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, count, duration};
 use crate::settings::Settings;
 
 /// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use
@@ -21,78 +25,26 @@ const REPLICA_HELP: &str =
 /// The number of hash slots of a cluster.
 const SLOTS: usize = 16384;
 
-/// How serious a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grade {
-    Good,
-    /// Worth knowing, but not a fault.
-    Note,
-    /// A fault that should be fixed.
-    Fix,
-}
-
-impl Grade {
-    /// Returns the label for people.
-    pub(super) const fn label(self) -> &'static str {
-        match self {
-            Grade::Good => "ok",
-            Grade::Note => "note",
-            Grade::Fix => "fix",
-        }
-    }
-
-    /// Returns the value in JSON. Programs rely on these values.
-    pub(super) const fn in_json(self) -> &'static str {
-        match self {
-            Grade::Good => "ok",
-            Grade::Note => "note",
-            Grade::Fix => "mend",
-        }
-    }
-
-    pub(super) const fn tone(self) -> Tone {
-        match self {
-            Grade::Good => Tone::Good,
-            Grade::Note => Tone::Warn,
-            Grade::Fix => Tone::Bad,
-        }
-    }
-}
-
-/// The result of one check.
-#[derive(Debug)]
-pub(super) struct Finding {
-    /// The address of the node that this finding is about, if the store is a cluster.
-    pub(super) server: Option<String>,
-    pub(super) what: &'static str,
-    pub(super) grade: Grade,
-    pub(super) found: String,
-    /// What to do about the finding. Empty if there is nothing to do.
-    pub(super) help: String,
-}
-
-impl Finding {
-    fn new(what: &'static str, grade: Grade, found: impl Into<String>, help: impl Into<String>) -> Finding {
-        Finding { server: None, what, grade, found: found.into(), help: help.into() }
-    }
-
-    fn good(what: &'static str, found: impl Into<String>) -> Finding {
-        Finding::new(what, Grade::Good, found, "")
-    }
-
-    fn unknown(what: &'static str) -> Finding {
-        let help = "this needs the rights to run INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
-        Finding::new(what, Grade::Note, "not known: the user lacks the right", help)
-    }
-
-    pub(super) fn is_to_fix(&self) -> bool {
-        self.grade == Grade::Fix
-    }
+/// Examines the store of the settings. If that is not possible, returns why, with the exit code of the command.
+pub(super) fn examine(settings: &Settings) -> Result<Vec<Finding>, (Problems, u8)> {
+    let wrong = |problem: Problem| (problem.into(), EXIT_USAGE);
+    let mut reached = redis::settings_of(settings, 1).map_err(wrong)?;
+    // Errors of the settings are reported before the store is asked.
+    redis::store_with(settings, &reached).map_err(wrong)?;
+    reached.timeout = store::ANSWER_TIMEOUT;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let no_runtime = |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory"));
+    let clock = SystemClock::start();
+    let report = runtime.map_err(no_runtime)?.block_on(report_on(&reached, &|| clock.now()));
+    report.map(|report| findings(settings, &report)).map_err(|failed| {
+        let failed = redis::explained(failed, settings.store.url.speaks_tls());
+        (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE)
+    })
 }
 
 /// Returns all findings about the store: first those of the cluster or the sentinels, then those of each node.
-pub(super) fn of(settings: &Settings, report: &Report) -> Vec<Finding> {
-    let of_cluster = |it| cluster(it, &report.servers, &store::login_user(settings));
+fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
+    let of_cluster = |it| cluster(it, &report.servers, &redis::login_user(settings));
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
     if !report.sentinels.is_empty() {
         let info = report.servers.first().and_then(|server| server.info.as_ref());
@@ -106,9 +58,14 @@ pub(super) fn of(settings: &Settings, report: &Report) -> Vec<Finding> {
     all
 }
 
+fn unknown(what: &'static str) -> Finding {
+    let help = "this needs the rights to run INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
+    Finding::new(what, Grade::Note, "not known: the user lacks the right", help)
+}
+
 fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec<Finding> {
     let state = match cluster.state.as_deref() {
-        None => Finding::unknown("cluster"),
+        None => unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
         Some(state) => {
             let help = "CLUSTER NODES shows the nodes that are down. The cluster serves no requests until these nodes are back";
@@ -185,7 +142,7 @@ fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding 
 /// Checks whether an old primary could go on counting after a failover.
 fn failover(info: Option<&Info>) -> Finding {
     match info {
-        None => Finding::unknown("failover"),
+        None => unknown("failover"),
         Some(info) if info.replicas == 0 => {
             let help = "add a replica. While the primary is down, limits are answered by on_store_failure";
             Finding::new("failover", Grade::Note, "the primary has no replica", help)
@@ -212,7 +169,7 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
         let answers = Finding::new("answers", Grade::Fix, failed.to_string(), help);
         return from_info.into_iter().flatten().chain([answers]).collect();
     }
-    let mut found = from_info.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
+    let mut found = from_info.unwrap_or_else(|| vec![unknown("version"), unknown("eviction")]);
     found.push(rights(settings, server, in_cluster));
     found.push(rights_of_lists(settings, server));
     if settings.store.scripts && server.forbidden.is_empty() {
@@ -287,7 +244,7 @@ fn mib(bytes: u64) -> String {
 
 fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
     if server.forbidden.is_empty() {
-        let commands = store::modes(settings).commands().len();
+        let commands = redis::modes(settings).commands().len();
         let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
@@ -311,7 +268,7 @@ fn not_allowed(commands: &[&str]) -> String {
 /// Returns the command that gives the user these rights.
 fn allowing(settings: &Settings, commands: &[&str]) -> String {
     let rules: Vec<String> = commands.iter().map(|command| acl_rule(command)).collect();
-    format!("ACL SETUSER {} ~sg:* {}", store::login_user(settings), rules.join(" "))
+    format!("ACL SETUSER {} ~sg:* {}", redis::login_user(settings), rules.join(" "))
 }
 
 /// Returns the ACL rule that gives a user the right to run a command.
