@@ -11,7 +11,9 @@ exec 9>target/mdbook.lock
 flock 9
 if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
   echo "docs: installing mdbook $version in target/mdbook; this takes about a minute" >&2
-  cargo install --locked --quiet mdbook --version "$version" --no-default-features --features search --root target/mdbook
+  # A debug build compiles sooner, and builds this book as well.
+  cargo install --debug --locked --quiet mdbook --version "$version" --no-default-features --features search \
+    --root target/mdbook
 fi
 "$mdbook" build docs
 echo "docs: open target/book/index.html"
