@@ -276,7 +276,9 @@ impl Resolver {
         let of_clients = || listeners.iter().filter(|(name, _)| *name != "admin");
         if of_clients().all(|(_, listen)| listen.is_none()) {
             let names: Vec<&str> = of_clients().map(|(name, _)| *name).collect();
-            let message = format!("{} are off, so the server would have nothing to serve", names.join(" and "));
+            let names = names.join(", ");
+            let message =
+                format!("all listeners for clients ({names}) are off, so the server would have nothing to serve");
             found.push(("http", message, "give one of them an address"));
         }
         for (i, (name, listen)) in listeners.iter().enumerate() {

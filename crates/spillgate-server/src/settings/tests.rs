@@ -422,7 +422,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
         ),
         (
             "http: off\ngrpc: off",
-            "1:7 http and grpc are off, so the server would have nothing to serve; give one of them an address",
+            "1:7 all listeners for clients (http, grpc) are off, so the server would have nothing to serve; give one of them an address",
         ),
         (
             "grpc: 127.0.0.1:8080",
