@@ -22,9 +22,9 @@ soak: ## Test every parser and store with random input for MINUTES (default 10)
 	scripts/soak.sh $(MINUTES)
 show-first-run: ## A fresh clone: seconds until the server answers, and whether all tests pass
 	scripts/show-first-run.sh
-show-test-time: ## Minutes of `make test` by step: with an empty and a full target folder, and with both cores busy
+show-test-time: ## Minutes of `make test` by step: with an empty and a full target folder, and with all cores busy
 	scripts/show-test-time.sh $(RUNS)
-show-month-end: ## The tests that start no foreign program, with a clock ten seconds before the end of a month
+show-month-end: ## The tests that need no Redis, browser or proxy, with a clock ten seconds before the end of a month
 	scripts/show-month-end.sh
 show-envoy: ## Tests with a real Envoy, also after spillgate is killed
 	scripts/show.sh envoy

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that each feature of `spillgate` builds alone. `scripts/features.sh all` checks the features of every crate, and
-# also builds the crates that have no features, each alone. Also checks that a program that depends on `spillgate` without features gets at most `$most`
-# crates, `spillgate` included.
+# Checks `spillgate` without features, with each feature alone, and with all. `scripts/features.sh all` does so with every
+# crate. Also checks that a program that depends on `spillgate` without features gets at most `$most` crates, `spillgate`
+# included.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

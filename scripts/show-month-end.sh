@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests that start no foreign program with a clock that starts ten seconds before midnight (UTC) of a month's end:
-# scripts/show-month-end.sh [OPTIONS OF NEXTEST]. Each test has such a clock of its own, together with the processes that it
+# Runs the tests that need no Redis, browser, proxy or Cargo with a clock that starts ten seconds before midnight (UTC) of a month's end:
+# scripts/show-month-end.sh [PART OF A NAME...]. Each test has such a clock of its own, together with the processes that it
 # starts. The clock is that of libfaketime, in the Debian package faketime.
 set -euo pipefail
 
@@ -13,7 +13,8 @@ fi
 cd "$(dirname "$0")/.."
 command -v faketime >/dev/null || { echo "faketime is missing: apt-get install faketime" >&2; exit 1; }
 scripts/nextest.sh --build
-MONTH_END=$(date --utc --date "$(date --utc +%Y-%m-01) + 1 month" +%s)
+# The end of the next month, because this month could end during the run.
+MONTH_END=$(date --utc --date "$(date --utc +%Y-%m-01) + 2 months" +%s)
 # Only the clock that has dates is changed.
 export MONTH_END FAKETIME_DONT_FAKE_MONOTONIC=1 BUILT=1
 host=$(rustc --version --verbose | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
@@ -23,4 +24,4 @@ scripts/nextest.sh "$@" -E 'not package(spillgate-redis)
   and not (package(spillgate) and test(redis))
   and not (package(spillgate-outbound) and test(/^outbound::(eight_tasks|on_redis)/))
   and not (package(spillgate-server) and test(/^(docs|page|replay_page|envoy|python_client|store|scrape|tidy|access_log::servers|metrics::(lint|deploy))::/))
-  and not (package(spillgate-server) and test(/nginx|caddy|several_servers_are_shown|callers_of_two_servers|a_failing_store_is_a_source|in_redis|deny_cache_is_a_source/))'
+  and not (package(spillgate-server) and test(/^forward_auth::(nginx|caddy)_|several_servers_are_shown|callers_of_two_servers|a_failing_store_is_a_source|in_redis|deny_cache_is_a_source/))'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs `make test` in a fresh clone of the last commit, and prints the seconds of each step: scripts/show-test-time.sh [RUN...]
-# A cold run begins with an empty target folder. A warm run has the target folder of the run before, so it compiles nothing. A
-# busy run is a warm one while an endless loop runs on each core. Without arguments: cold warm warm busy busy. CLONE is the
-# folder of the clone, which is kept if it is given.
+# A cold run begins with an empty target folder. A warm run has the target folder of the run before, so it compiles only the examples
+# of the documentation. A busy run is a warm one while an endless loop runs on each core. Without arguments: cold warm warm busy busy. CLONE is the
+# folder of the clone, which is kept if it is given. The log of a run that failed is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,14 +31,17 @@ cd "$folder"
 unset CARGO_TARGET_DIR "${!SPILLGATE_@}"
 
 failed=
+built= # whether a run of this commit has compiled everything
 printf '### `make test` at %s on %s cores\n' "$(git rev-parse --short HEAD)" "$(nproc)"
 for run in "${runs[@]}"; do
+  [ -n "$built" ] || [ "$run" = cold ] || echo "this run may compile, because no cold run came before it"
   case $run in
     cold) rm -rf target ;;
     warm) ;;
     busy)
       for _ in $(seq "$(nproc)"); do
-        (while :; do :; done) &
+        # A loop ends by itself if this script is killed.
+        (while kill -0 $$; do :; done) 2>/dev/null &
         loops+=($!)
       done ;;
     *) echo "scripts/show-test-time.sh: '$run' is not cold, warm or busy" >&2; exit 2 ;;
@@ -52,8 +55,13 @@ for run in "${runs[@]}"; do
   printf '\n%s: %s in %d min %02d s\n\n| seconds | step |\n|---|---|\n' "$run" "$result" $((took / 60)) $((took % 60))
   sed -n 's/^ *\([0-9]\{1,\}\)  \(.*\)$/| \1 | \2 |/p' "$log"
   grep -a '^ *Summary \[' "$log" || true
-  if [ "$result" = failed ]; then
+  if [ "$result" = passed ]; then
+    built=yes
+  else
     failed=yes
+    kept=$(mktemp)
+    cp "$log" "$kept"
+    echo "the whole log: $kept"
     grep -aE '^ *(FAIL|TIMEOUT|SIGABRT|SIGSEGV) |^error' "$log" || tail -20 "$log"
   fi
 done

@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Every change may touch these files: the list of changes, and the lock file that Cargo writes.
+# Every change may touch these files: the list of changes, and the lock files that Cargo writes.
 ALWAYS = {"CHANGELOG.md", "Cargo.lock", "bench/Cargo.lock", "fuzz/Cargo.lock"}
 
 

@@ -1,4 +1,4 @@
-//! Serves an accepted socket with the protocol of its listener. Only this file knows all protocols.
+//! Serves an accepted socket with the protocol of its listener. In this folder, only this file chooses by protocol.
 
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ impl Spillgate {
         self.listener("admin")
     }
 
-    pub(crate) fn listener(&self, name: &str) -> SocketAddr {
+    fn listener(&self, name: &str) -> SocketAddr {
         let address = self.ready[name].as_str().and_then(|address| address.parse().ok());
         address.unwrap_or_else(|| panic!("the server has no {name} listener: {}", self.ready))
     }

@@ -1,5 +1,5 @@
-//! Makes Redis or Valkey a store of the service: translates between the crate spillgate-redis and the traits of the
-//! service.
+//! Makes Redis or Valkey a store of the service: reads its logins and certificates, opens it, and translates between the
+//! crate spillgate-redis and the traits of the service.
 //!
 //! Another kind of store would need a file like this one, with a type that implements [`Store`], [`SharedStore`] and
 //! [`SharedLists`]. The file `store.rs` chooses the kind.

@@ -58,8 +58,9 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
         auth.domain.as_deref() == Some(&*rule.domain) && auth.descriptors.iter().any(|entries| fits(rule, entries));
-    let others = settings.listeners().into_iter().filter(|(name, _)| !matches!(*name, "http" | "admin"));
-    match (settings.http.is_some(), others.filter(|(_, listen)| listen.is_some()).count() > 0) {
+    let has_others =
+        settings.listeners().iter().any(|(name, listen)| !matches!(*name, "http" | "admin") && listen.is_some());
+    match (settings.http.is_some(), has_others) {
         (true, _) if by_forward_auth => Unreleased::Always,
         (false, true) => Unreleased::Always,
         (true, true) => Unreleased::Sometimes,

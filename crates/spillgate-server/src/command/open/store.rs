@@ -1,7 +1,8 @@
 //! Opens the shared store of the settings, and hashes its keys.
 //!
-//! `serve`, `check`, `key` and `doctor` use the same code, so that they reach the same store and the same keys. Redis and
-//! Valkey are the only kind of shared store. Another kind would be chosen here and in the doctor.
+//! `serve`, `check` and `key` reach the store only through this file, and the doctor opens it with the same `redis.rs`. So
+//! all of them reach the same store and the same keys. Redis and Valkey are the only kind of shared store. Another kind
+//! would be chosen here and in the doctor.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
