@@ -53,6 +53,8 @@ echo "== the Redis store on both versions of Valkey"
 scripts/valkey.sh
 echo "== each crate alone, and each feature alone"
 scripts/features.sh all
+echo "== each published crate compiles from its package"
+cargo package --workspace --exclude spillgate-testkit --locked --allow-dirty
 echo "== tests of the benchmarks"
 cargo test --manifest-path bench/Cargo.toml --target-dir target --workspace --locked
 echo "== small logs with gigabytes of text"
