@@ -55,6 +55,10 @@ echo "== each crate alone, and each feature alone"
 scripts/features.sh all
 echo "== each published crate compiles from its package"
 cargo package --workspace --exclude spillgate-testkit --locked --allow-dirty
+echo "== tests of each crate compile without the features that other crates ask for"
+for crate in crates/*/; do
+  cargo check --quiet --tests --manifest-path "$crate/Cargo.toml" --locked
+done
 echo "== tests of the benchmarks"
 cargo test --manifest-path bench/Cargo.toml --target-dir target --workspace --locked
 echo "== small logs with gigabytes of text"
