@@ -56,6 +56,10 @@ impl Url {
     /// The error says what is wrong with the URL.
     pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
+        // Each of these characters would end the login, and a part of the password would be used as a host.
+        if !is_socket(scheme) && rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(['/', '?', '#'])) {
+            return Err(invalid("the login in the URL of the store has a `/`, `?` or `#`: write %2F, %3F or %23"));
+        }
         match scheme {
             "redis-cluster" | "rediss-cluster" => Url::cluster(rest, scheme.starts_with("rediss")),
             "redis-sentinel" | "rediss-sentinel" => Url::sentinels(rest, scheme.starts_with("rediss")),
@@ -150,6 +154,11 @@ fn addresses(
     Ok((addresses.collect(), urls.swap_remove(0)))
 }
 
+/// Returns whether a URL with this scheme is the path of a Unix socket.
+fn is_socket(scheme: &str) -> bool {
+    matches!(scheme, "unix" | "redis+unix" | "valkey+unix")
+}
+
 /// Returns whether the host has a port. An IPv6 address in brackets also contains colons.
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'))
@@ -159,7 +168,7 @@ fn has_port(host: &str) -> bool {
 fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (location, query) = rest.split_once('?').map_or((rest, None), |(location, query)| (location, Some(query)));
-    if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
+    if is_socket(scheme) {
         let is_known = |pair: &str| ["user=", "pass=", "db="].iter().any(|key| pair.starts_with(key));
         return match query {
             Some(query) if !query.split('&').all(is_known) => Err(invalid("a Unix socket's URL has user, pass and db")),

@@ -29,7 +29,7 @@ use crate::listener::{self, Listen};
 
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
-pub(crate) use secret::masked;
+pub(crate) use secret::{has_store_password, masked, masked_message};
 pub use store::{Store, StoreTls, StoreUrl};
 
 /// All settings, after they were checked.

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use super::store::SCHEMES;
+
 /// What is shown instead of a password of any length.
 pub(super) const STARS: &str = "***";
 
@@ -23,6 +25,21 @@ pub(crate) fn masked(text: &str) -> String {
     shown
 }
 
+/// Returns the text of a message like [`masked`], but leaves alone words that are no URL, such as `log.json:5: no field
+/// @timestamp`.
+pub(crate) fn masked_message(text: &str) -> String {
+    if names_store(text) { masked(text) } else { text.split_inclusive(char::is_whitespace).map(masked).collect() }
+}
+
+/// Returns whether a line of the text contains the URL of a store with a password.
+pub(crate) fn has_store_password(text: &str) -> bool {
+    text.lines().any(|line| names_store(line) && masked(line) != line)
+}
+
+fn names_store(text: &str) -> bool {
+    SCHEMES.iter().any(|(scheme, _)| text.contains(&format!("{scheme}:")))
+}
+
 /// Returns the URL of a store, with stars instead of everything that can be a password: the login, everything after `?`
 /// or `#`, and text where a port belongs.
 ///
@@ -30,14 +47,22 @@ pub(crate) fn masked(text: &str) -> String {
 /// either.
 pub(crate) fn masked_url(url: &str) -> String {
     let (location, rest) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    if let Some((scheme, _)) = url.split_once("://")
+        && scheme != "unix"
+        && rest.contains('@')
+    {
+        // Any text after the scheme can be a part of the password.
+        return format!("{scheme}://{STARS}");
+    }
     let location = masked(location);
     let (scheme, location) = location.split_once("://").unwrap_or(("", &location));
-    let (hosts, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+    // A password can contain a `/` too, so the hosts begin after the last `@`.
+    let (login, hosts) = location.split_at(location.rfind('@').map_or(0, |at| at + 1));
+    let (hosts, path) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
     let host = |host: &str| match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') && port.parse::<u16>().is_err() => format!("{name}:{STARS}"),
         _ => host.to_owned(),
     };
-    let (login, hosts) = hosts.split_at(hosts.rfind('@').map_or(0, |at| at + 1));
     let hosts: Vec<String> = hosts.split(',').map(host).collect();
     let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
     let rest = rest.get(..1).map(|sign| format!("{sign}{STARS}")).unwrap_or_default();
@@ -117,8 +142,15 @@ mod tests {
             ("redis://127.0.0.1:1,u:S3cret", "redis://127.0.0.1:1,u:***"),
             ("redis://127.0.0.1:1/0#S3cret", "redis://127.0.0.1:1/0#***"),
             ("unix:///run/r.sock?pas=S3cret", "unix:///run/r.sock?***"),
-            ("redis://u:S3c#ret@h", "redis://u:***#***"),
-            ("redis://u:S3c?ret@h", "redis://u:***?***"),
+            ("redis://u:S3c#ret@h", "redis://***"),
+            ("redis://u:S3c?ret@h", "redis://***"),
+            ("redis://:a@S3cret#g@h", "redis://***"),
+            ("rediss://u:a@S3cret?g@h:1/2", "rediss://***"),
+            ("redis-sentinel://:a@S3cret#g@h:1/m", "redis-sentinel://***"),
+            ("redis-cluster://:S3c#ret@S3cret", "redis-cluster://***"),
+            ("redis://u:a@S3cret/g@h:1/2", "redis://u:***@h:1/2"),
+            ("redis://h?password=a@S3cret", "redis://***"),
+            ("unix:///r?pass=a@S3cret", "unix:///r?***"),
             ("redis://u:S3cret@h:1/2", "redis://u:***@h:1/2"),
             ("redis-cluster://:S3cret@a,b:1", "redis-cluster://:***@a,b:1"),
             ("redis://[::1]:6379/2", "redis://[::1]:6379/2"),
@@ -129,5 +161,20 @@ mod tests {
         ] {
             assert_eq!(masked_url(url), shown);
         }
+    }
+
+    #[test]
+    fn a_message_shows_words_that_are_no_url() {
+        for (text, shown) in [
+            ("log.json:5: the field @timestamp is missing", "log.json:5: the field @timestamp is missing"),
+            ("no file limiter:S3cret@h:6379: not found", "no file limiter:***@h:6379: not found"),
+            ("no file redis://u:S3 cret@h: not found", "no file redis://u:***@h: not found"),
+            ("a: b\n  redis:S3cret@h\n", "a: b\n  redis:***@h\n"),
+        ] {
+            assert_eq!(masked_message(text), shown);
+        }
+        let lines =
+            ["url: redis://u:S3cret@h", "url: unix:///r?pass=S3cret", "value: mailto:bob@example.com", "redis://h"];
+        assert_eq!(lines.map(has_store_password), [true, true, false, false]);
     }
 }

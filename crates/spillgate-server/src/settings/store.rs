@@ -79,7 +79,7 @@ impl fmt::Debug for StoreUrl {
 }
 
 /// The schemes of a store's URL, and whether each scheme uses TLS.
-const SCHEMES: [(&str, bool); 9] = [
+pub(super) const SCHEMES: [(&str, bool); 9] = [
     ("redis", false),
     ("rediss", true),
     ("valkey", false),
@@ -119,6 +119,13 @@ impl StoreUrl {
             Some((scheme, rest)) if scheme != "unix" && (rest.starts_with('/') || host(rest).is_empty()) => {
                 fault("has no host")
             }
+            Some((scheme, rest)) if scheme != "unix" && login(rest).contains(['/', '?', '#']) => {
+                Err(SettingError::new(
+                    &value.node.at.bytes(),
+                    format!("the login in `{}` has a `/`, `?` or `#`", value.path),
+                    "write %2F for `/`, %3F for `?` and %23 for `#`, or set `store.password_file` to a file with the password",
+                ))
+            }
             Some(_) if text.contains(char::is_whitespace) => fault("contains a space"),
             Some(_) => Ok(StoreUrl::Shared(text.to_owned())),
         }
@@ -144,6 +151,11 @@ impl StoreUrl {
             None => false,
         }
     }
+}
+
+/// Returns the user and the password of a URL: everything before its last `@`.
+fn login(rest: &str) -> &str {
+    rest.rsplit_once('@').map_or("", |(login, _)| login)
 }
 
 /// Returns the hosts and ports of a URL: the part between the login and the path.

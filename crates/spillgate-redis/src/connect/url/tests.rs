@@ -65,6 +65,10 @@ fn an_invalid_url_is_rejected() {
 #[test]
 fn nothing_in_a_url_is_ignored() {
     let wrong = [
+        ("redis://:a@b#c@d", "write %2F, %3F or %23"),
+        ("rediss://u:a?c@d", "write %2F, %3F or %23"),
+        ("redis-cluster://:a/c@d", "write %2F, %3F or %23"),
+        ("redis-sentinel://:a@b#c@d:1/m", "write %2F, %3F or %23"),
         ("redis://a?db=5", "a database is its path"),
         ("redis://a/5?db=6", "a database is its path"),
         ("redis-cluster://a,b?x", "a database is its path"),

@@ -11,7 +11,7 @@ use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, read_files};
 
 use super::rule_checks;
 use crate::command::terminal::{Problem, Problems};
-use crate::settings::{Settings, StoreUrl, masked};
+use crate::settings::{Settings, StoreUrl, has_store_password};
 
 /// Returns all rules that the settings name, and the number of their files.
 pub(crate) fn load(settings: &Settings) -> Result<(Rules, usize), Problems> {
@@ -62,6 +62,6 @@ pub(crate) fn open_sketches(
 /// Returns the error without its lines if they contain a URL with a password. This happens if a user passes a settings
 /// file as a rules file by mistake.
 fn without_secrets(error: &Diagnostic) -> Diagnostic {
-    let (error, lines) = (error.clone(), error.lines());
-    if masked(&lines) == lines { error } else { error.without_lines() }
+    let error = error.clone();
+    if has_store_password(&error.lines()) { error.without_lines() } else { error }
 }

@@ -9,7 +9,7 @@ use std::io;
 use spillgate::rules::Diagnostic;
 
 use super::{Terminal, clean};
-use crate::settings::masked;
+use crate::settings::masked_message;
 
 /// All problems that were found, each with its fix, and with its place if it has one. The list is never empty.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Problem {
     /// terminal could obey get a visible form.
     pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Problem {
         // By mistake, a user can write a URL with a password in the place of a path.
-        let message = masked(&message.into());
+        let message = masked_message(&message.into());
         Problem(Diagnostic::error(message.lines().map(clean).collect::<Vec<_>>().join("\n"), help))
     }
 
