@@ -183,6 +183,11 @@ case $name in
     tests "10,000 callers in one queue" spillgate-outbound --release --all-features --test waiters
     tests "Callers that go away" spillgate-outbound --release --all-features --test main -- cancelled_turns ;;
 
+  # What happens when something breaks.
+  log-faults)
+    tests "Standard error and standard output that take nothing" spillgate-server --test main -- log_faults::
+    tests "The lines that wait" spillgate-server --lib -- serve::log:: ;;
+
   # Sketches.
   sketch-bounds)
     tests "Sketches keep every bound" spillgate-limiter --release --lib -- sketch::

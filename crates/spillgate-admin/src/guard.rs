@@ -42,7 +42,7 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
     match permit(&state, &request) {
         Ok(proof) if access::is_write(&request) => {
             let write = Write::new(&request, proof);
-            writes::run(&state.writes, state.service.metrics(), write, request, next).await
+            writes::run(&state.writes, (state.service.metrics(), state.lost_lines), write, request, next).await
         }
         Ok(_) => next.run(request).await,
         Err((refused, wait)) => {

@@ -70,6 +70,7 @@ pub struct AdminState<C: Clock = SystemClock> {
     reloads: ReloadHistory,
     pages: Pages,
     streams: Streams,
+    lost_lines: fn() -> u64,
 }
 
 impl<C: Clock> AdminState<C> {
@@ -80,7 +81,19 @@ impl<C: Clock> AdminState<C> {
         let (started_ms, reloads) = (service.now_ms(), ReloadHistory::default());
         let (pages, streams) = (Pages::new(), Streams::new(TICK_EVERY));
         let questions = Arc::new(Semaphore::new(QUESTIONS));
-        AdminState { service, access, rates, writes, questions, started_ms, store: None, reloads, pages, streams }
+        AdminState {
+            service,
+            access,
+            rates,
+            writes,
+            questions,
+            started_ms,
+            store: None,
+            reloads,
+            pages,
+            streams,
+            lost_lines: || 0,
+        }
     }
 
     /// Returns the permit to run an explanation or a peek. If too many of them run already, the error is the answer
@@ -93,6 +106,14 @@ impl<C: Clock> AdminState<C> {
     #[must_use]
     pub fn with_reloads(mut self, reloads: ReloadHistory) -> AdminState<C> {
         self.reloads = reloads;
+        self
+    }
+
+    /// Sets the function that returns how many log lines of the calling thread were lost. With it, the answer to a write
+    /// says `"logged": false` if the line about the write is lost. By default, no line is lost.
+    #[must_use]
+    pub fn with_lost_lines(mut self, lost_lines: fn() -> u64) -> AdminState<C> {
+        self.lost_lines = lost_lines;
         self
     }
 

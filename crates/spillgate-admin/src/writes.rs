@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use axum::body::to_bytes;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use spillgate_http::problem::Problem;
@@ -26,6 +27,9 @@ const ROUTE_CHARS_MAX: usize = 32;
 
 /// The log shows at most this many characters of what a write has changed.
 const CHANGE_CHARS_MAX: usize = 500;
+
+/// The answer to a write is shorter. Only an answer whose line is lost is read.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// What the log says instead of the change if a write may have changed something, but this server does not know what.
 const UNKNOWN: &str = "unknown";
@@ -72,17 +76,22 @@ impl Write {
 struct Logged {
     write: Option<Write>,
     metrics: Arc<Metrics>,
+    /// Returns how many log lines of the calling thread were lost.
+    lost_lines: fn() -> u64,
 }
 
 impl Logged {
-    fn end(mut self, response: &Response) {
+    /// Returns whether the log has taken the line.
+    fn end(mut self, response: &Response) -> bool {
         let change = response.extensions().get::<Change>().map(|change| &*change.0);
         // If the handler gave no change, a client's error means that nothing was changed. After an error of the server,
         // a part of the write may have been applied.
         let otherwise = if response.status().is_server_error() { UNKNOWN } else { "nothing" };
+        let before = (self.lost_lines)();
         if let Some(write) = self.write.take() {
             write.log(change.unwrap_or(otherwise), Some(response.status()));
         }
+        (self.lost_lines)() == before
     }
 }
 
@@ -100,7 +109,7 @@ impl Drop for Logged {
 /// Runs the write `request` to its end, even if its client disconnects, and logs it as `write`.
 pub(super) async fn run(
     permits: &Arc<Semaphore>,
-    metrics: &Arc<Metrics>,
+    (metrics, lost_lines): (&Arc<Metrics>, fn() -> u64),
     write: Write,
     request: Request,
     next: Next,
@@ -109,10 +118,10 @@ pub(super) async fn run(
         Ok(permit) => permit,
         Err(response) => return *response,
     };
-    let logged = Logged { write: Some(write), metrics: Arc::clone(metrics) };
+    let logged = Logged { write: Some(write), metrics: Arc::clone(metrics), lost_lines };
     let task = tokio::spawn(async move {
         let response = next.run(request).await;
-        logged.end(&response);
+        let response = if logged.end(&response) { response } else { with_lost_line(response).await };
         drop(permit);
         response
     });
@@ -120,6 +129,24 @@ pub(super) async fn run(
         let help = "look into the log of the server, and check what has changed";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the write has failed", help).into_response()
     })
+}
+
+/// Adds `"logged": false` to the answer of a write, which is a JSON object. Because the write has no line in the log,
+/// its caller is the only one who can still know of it.
+async fn with_lost_line(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    // An answer that cannot be read has ended already.
+    let mut bytes = to_bytes(body, ANSWER_BYTES_MAX).await.map(Vec::from).unwrap_or_default();
+    if let Some(end) = bytes.iter().rposition(|byte| *byte == b'}') {
+        bytes.truncate(end);
+        bytes.extend_from_slice(if bytes.trim_ascii().ends_with(b"{") {
+            b"\"logged\":false}"
+        } else {
+            b",\"logged\":false}"
+        });
+    }
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, bytes.into())
 }
 
 #[cfg(test)]
@@ -166,7 +193,7 @@ mod tests {
             let guard = from_fn(move |request: Request, next: Next| {
                 let (permits, metrics) = (Arc::clone(&permits), Arc::clone(&of_run));
                 let write = Write::new(&request, Proof::Write);
-                async move { run(&permits, &metrics, write, request, next).await }
+                async move { run(&permits, (&metrics, || 0), write, request, next).await }
             });
             let router = Router::new().route("/{path}", post(handler)).layer(guard);
             let runtime = Builder::new_current_thread().build().expect("the runtime starts");
@@ -225,5 +252,21 @@ mod tests {
     fn too_many_writes_at_once_are_refused() {
         let (status, _, lines) = sent(0, async || panic!("the handler must not run"));
         assert_eq!((status, lines.as_str()), (Some(503), ""));
+    }
+
+    #[test]
+    fn an_answer_says_that_its_line_is_lost() {
+        let told = |body: &'static str| {
+            let runtime = Builder::new_current_thread().build().expect("the runtime starts");
+            runtime.block_on(async {
+                let answer = with_lost_line((StatusCode::OK, body).into_response()).await;
+                let length = answer.headers().get(header::CONTENT_LENGTH).cloned();
+                let bytes = to_bytes(answer.into_body(), usize::MAX).await.expect("the body is in memory");
+                (length, String::from_utf8(Vec::from(bytes)).expect("JSON is UTF-8"))
+            })
+        };
+        for (body, expected) in [("{}", r#"{"logged":false}"#), ("{\"a\":{}}\n", r#"{"a":{},"logged":false}"#)] {
+            assert_eq!(told(body), (None, expected.to_owned()));
+        }
     }
 }

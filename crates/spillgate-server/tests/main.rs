@@ -13,6 +13,7 @@ mod grpc;
 mod hostile;
 mod http;
 mod insight;
+mod log_faults;
 mod metrics;
 mod one_description;
 mod openapi;

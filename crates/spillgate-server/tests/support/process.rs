@@ -33,20 +33,27 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Process {
-        let child = start_bound(command, [Stdio::null(), Stdio::piped(), Stdio::piped()]);
+        Process::start_with(name, command, Stdio::piped())
+    }
+
+    /// Starts a process with this stderr. If it is not [`Stdio::piped`], [`Process::stderr`] is empty.
+    pub(crate) fn start_with(name: &'static str, command: &mut Command, stderr: Stdio) -> Process {
+        let child = start_bound(command, [Stdio::null(), Stdio::piped(), stderr]);
         let mut child = child.unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
         // If too many lines wait, new lines are dropped. So the process never has to wait for a full pipe.
         lines(child.stdout.take().expect("stdout is piped"), move |line| drop(send.try_send(line)));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&stderr);
-        lines(child.stderr.take().expect("stderr is piped"), move |line| {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() == KEPT_LINES {
-                kept.pop_front();
-            }
-            kept.push_back(line);
-        });
+        if let Some(pipe) = child.stderr.take() {
+            lines(pipe, move |line| {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() == KEPT_LINES {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            });
+        }
         Process { name, child, stdout, stderr }
     }
 

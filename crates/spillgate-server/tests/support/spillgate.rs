@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -25,6 +25,11 @@ impl Spillgate {
     /// Starts a server with `rules`, and returns when all its listeners are open. By default, each listener is on a
     /// free port. `arguments` can choose other addresses.
     pub(crate) fn serve(rules: &Path, arguments: &[&str]) -> Spillgate {
+        Spillgate::serve_with(rules, arguments, Stdio::piped())
+    }
+
+    /// Starts a server with this stderr.
+    pub(crate) fn serve_with(rules: &Path, arguments: &[&str], stderr: Stdio) -> Spillgate {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         command.arg("serve").arg(rules).arg("--json");
         for listener in ["--http", "--grpc", "--admin"] {
@@ -35,7 +40,7 @@ impl Spillgate {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SPILLGATE_")) {
             command.env_remove(name);
         }
-        let process = Process::start("spillgate", command.args(arguments));
+        let process = Process::start_with("spillgate", command.args(arguments), stderr);
         let Some(line) = process.line_within(START) else { panic!("spillgate ended before it was ready") };
         let ready =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("the ready line is not JSON ({error}): {line}"));

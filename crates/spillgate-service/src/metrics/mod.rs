@@ -177,6 +177,8 @@ pub struct Metrics {
     pub event_streams: Gauge,
     /// Errors of the system call accept(2), without those that concern only the connection to be accepted.
     pub accept_errors: Counter,
+    /// Lines that are not in the log, because standard error took no more and too many lines waited.
+    pub log_lines_lost: Counter,
     /// Request handlers that panicked. In each case the client got an internal error.
     pub panics: Counter,
 }
@@ -263,6 +265,8 @@ impl Metrics {
             admin_refused: admin::refusals(reg),
             event_streams: reg.gauge("event_streams", "Open event streams of the admin listener", Gauge::default()),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
+            log_lines_lost: reg
+                .counter("log_lines_lost", "Lines of the log that were lost, because standard error took no more"),
             panics: reg.counter("panics", "Panics of request handlers"),
             decisions: Mutex::default(),
             limits: Mutex::default(),

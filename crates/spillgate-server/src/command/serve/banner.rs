@@ -1,10 +1,10 @@
-//! Prints the text of `serve` on standard output: that the server is ready, or all settings (`--show-settings`).
+//! The text of `serve` on standard output: that the server is ready, or all settings (`--show-settings`).
 //!
 //! Scripts wait for this text (with `--json`) to know that the server is ready, and on which ports.
 
 use spillgate::rules::{Rules, Severity};
 
-use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
+use crate::command::terminal::{Table, Terminal, Tone, count, json_line, thousands};
 use crate::listener::Listen;
 use crate::settings::{KEYS, Origin, Resolved, Settings, StoreUrl};
 
@@ -43,14 +43,14 @@ impl Loaded {
     }
 }
 
-/// Prints that the server is ready, its addresses, and what it has loaded.
+/// Returns the text that the server is ready, with its addresses and what it has loaded.
 pub(super) fn ready(
     settings: &Settings,
     listening: &[(&str, Listen)],
     loaded: &Loaded,
     json: bool,
-    terminal: &mut Terminal,
-) {
+    terminal: &Terminal,
+) -> String {
     let version = env!("CARGO_PKG_VERSION");
     if json {
         let mut ready = serde_json::json!({
@@ -68,8 +68,7 @@ pub(super) fn ready(
             let bound = listening.iter().find(|(bound, _)| *bound == name);
             ready[name] = bound.map(|(_, listen)| listen.to_string()).into();
         }
-        terminal.json(&ready);
-        return;
+        return json_line(&ready);
     }
     let mut table = Table::new(2);
     let mut row = |tone, name: &str, text| table.row([(Tone::Faint, name.to_owned()), (tone, text)]);
@@ -83,7 +82,7 @@ pub(super) fn ready(
     }
     let text = table.text(false, terminal);
     let head = terminal.paint(Tone::Title, &format!("spillgate {version}"));
-    terminal.print(&format!("{head} is ready\n{text}"));
+    format!("{head} is ready\n{text}")
 }
 
 /// Returns where the counts are stored.

@@ -27,7 +27,7 @@ use spillgate::rules::Rules;
 
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
-use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
+use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
 use crate::listener::{App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
@@ -41,6 +41,9 @@ use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::reloads::ReloadHistory;
 use spillgate_service::{Service, ServiceOptions};
+
+/// The target of the log lines about the start and the end.
+const TARGET: &str = module_path!();
 
 /// Why the server does not start.
 enum Failure {
@@ -70,14 +73,16 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let settings = resolved.settings.clone();
     let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
     let access = secret_file::admin_access(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
-    log::start(&settings, terminal.err_colour());
+    let metrics = Arc::new(Metrics::with_rule_values(settings.limits.metric_values));
+    let log = log::start(&settings, terminal.err_colour(), &metrics);
+    let _written_at_the_end = log.map_err(|error| unavailable(Problem::no_resources(&error)))?;
     for warning in warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access) {
         tracing::warn!("{warning}");
     }
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
-    let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
+    let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
@@ -95,7 +100,8 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     if settings.admin.is_some() {
         history::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     }
-    banner::ready(&settings, &listening, &loaded, serve.json, terminal);
+    let ready = banner::ready(&settings, &listening, &loaded, serve.json, terminal);
+    print_beside(ready).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let ended = running.wait();
     // No request is served any more, so the last snapshot has all counts.
     let kept = saver.finish();
@@ -128,16 +134,19 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
     file.lock().map(Some).map_err(unavailable)
 }
 
-fn service(settings: &Settings, mut rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
+fn service(
+    settings: &Settings,
+    mut rules: Rules,
+    file: Option<&LockedFile>,
+    metrics: Arc<Metrics>,
+) -> Result<Arc<Service>, Problems> {
     let limiter = limiter::open(settings, file)?;
     rule_checks::check_for_server(settings, &rules)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
     rules::open_sketches(settings, None, &mut rules, limiter.store().memory())?;
-    let metrics = Metrics::with_rule_values(settings.limits.metric_values);
-    let options = ServiceOptions::from(settings);
-    let service = Service::new(rules, limiter, options, Arc::new(metrics));
+    let service = Service::new(rules, limiter, ServiceOptions::from(settings), metrics);
     Ok(Arc::new(match limiter::lists(settings)? {
         Some(lists) => service.with_shared_lists(lists),
         None => service,
@@ -168,6 +177,7 @@ fn bind(
     }
     if let Some(listen) = &settings.admin {
         let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
+        let state = state.with_lost_lines(log::lost_by_this_thread);
         let store = (settings.store.url != StoreUrl::Memory).then(|| settings.store.url.to_string());
         open("admin", listen, App::Admin(spillgate_admin::router(state.with_store(store))))?;
     }

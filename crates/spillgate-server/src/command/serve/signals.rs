@@ -10,10 +10,14 @@ use spillgate_service::{Readiness, Service};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::log;
 use super::reload::Reloads;
 use super::snapshot::Saver;
 use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
+
+/// The target of the log lines about signals.
+pub(super) const TARGET: &str = module_path!();
 
 /// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
 /// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during
@@ -75,6 +79,7 @@ impl Signals {
                         tracing::warn!("second SIGTERM or SIGINT: requests in flight are cut");
                         saver.finish();
                         service.rules().log_refusals();
+                        log::flush();
                         std::process::exit(EXIT_UNAVAILABLE.into());
                     }
                     draining = true;

@@ -111,9 +111,9 @@ impl Terminal {
         ExitCode::from(EXIT_UNAVAILABLE)
     }
 
-    /// Prints a line of JSON to standard output. Characters that a terminal could obey are escaped.
+    /// Prints a line of JSON to standard output.
     pub(crate) fn json(&mut self, value: &serde_json::Value) {
-        self.print(&(clean_json(&value.to_string()) + "\n"));
+        self.print(&json_line(value));
     }
 
     /// Prints a problem to standard error, with its line and its help.
@@ -127,6 +127,24 @@ impl Terminal {
         let mut err = io::stderr().lock();
         drop(err.write_all(text.as_bytes()).and_then(|()| err.write_all(b"\n")));
     }
+}
+
+/// Prints to standard output on a thread of its own, so that the caller does not wait if nobody reads standard output.
+///
+/// # Errors
+/// Returns an error if the system has no thread left.
+pub(crate) fn print_beside(text: String) -> io::Result<()> {
+    let print = move || {
+        let mut out = io::stdout().lock();
+        // A program that serves goes on without a reader of its text.
+        drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    };
+    std::thread::Builder::new().name("print".into()).spawn(print).map(drop)
+}
+
+/// Returns a line of JSON. Characters that a terminal could obey are escaped.
+pub(crate) fn json_line(value: &serde_json::Value) -> String {
+    clean_json(&value.to_string()) + "\n"
 }
 
 /// Returns whether the environment allows colour. As no-color.org says, any value of `NO_COLOR` except the empty one

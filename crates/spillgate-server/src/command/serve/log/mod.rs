@@ -1,31 +1,109 @@
 //! Sends log lines and panics to standard error.
 //!
-//! Warnings of some libraries are left out, so that a bad client cannot fill the log with them.
+//! Warnings of some libraries are left out, so that a bad client cannot fill the log with them. `queue.rs` has the lines
+//! that are not written yet, and the thread that writes them.
 
-use std::io::stderr;
+mod queue;
+
+use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
+use std::time::Duration;
 
 use spillgate::SystemClock;
 use spillgate_admin::WRITES_TARGET;
+use spillgate_service::metrics::Metrics;
+use tracing::Metadata;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::settings::{LogFormat, Settings};
+use queue::{Queue, Rank};
+
+pub(super) use queue::lost_by_this_thread;
 
 /// The filter for libraries that write a warning for each connection of a bad client. Only errors of these libraries
 /// are logged, unless the setting `log_level` names them. The metric spillgate_connections_closed_total counts the
 /// connections that the server closes.
 const QUIET: &str = "h2=error";
 
-/// Starts the log and sends panics to it.
-pub(super) fn start(settings: &Settings, colour: bool) {
+/// How long the end of the server waits until the last lines are written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The targets of lines of [`Rank::Kept`].
+const KEPT: [&str; 4] = [WRITES_TARGET, module_path!(), super::TARGET, super::signals::TARGET];
+
+/// The log of the process.
+static QUEUE: Queue = Queue::new();
+
+/// The log. When this value is dropped, it waits until the lines are written, but at most [`LAST_LINES`].
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Log(());
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        flush();
+    }
+}
+
+/// Waits until the lines are written, but at most [`LAST_LINES`], because standard error can be stuck for ever.
+pub(super) fn flush() {
+    QUEUE.flush(LAST_LINES);
+}
+
+/// Starts the log and sends panics to it. Lost lines are counted in `metrics`.
+///
+/// # Errors
+/// Returns an error if the system has no thread left.
+pub(super) fn start(settings: &Settings, colour: bool, metrics: &Metrics) -> io::Result<Log> {
+    QUEUE.count_in(metrics.log_lines_lost.clone());
+    let write = |bytes: &[u8]| Ok(rustix::io::write(io::stderr(), bytes)?);
+    let report = |lines| tracing::warn!(lines, "lines of the log were lost, because standard error took no more");
+    std::thread::Builder::new().name("log".into()).spawn(move || QUEUE.write_all(write, report))?;
     let filter = EnvFilter::builder().parse_lossy(filter(&settings.log_level));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colour);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines).with_ansi(colour);
+    // The library would write its own errors to standard error itself, wait for it, and panic if that fails.
+    let lines = lines.log_internal_errors(false);
     // If the process has a subscriber already, that subscriber stays.
     let _ = match settings.log_format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     panic::set_hook(Box::new(log_panic));
+    Ok(Log(()))
+}
+
+/// Gives each line to the queue.
+struct Lines;
+
+/// A line for the queue. It must be written in one call.
+struct Line(Rank);
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&self) -> Line {
+        Line(Rank::Other)
+    }
+
+    fn make_writer_for(&self, meta: &Metadata<'_>) -> Line {
+        Line(rank(meta.target()))
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        QUEUE.put(line, self.0);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn rank(target: &str) -> Rank {
+    if KEPT.contains(&target) { Rank::Kept } else { Rank::Other }
 }
 
 /// Returns the filter of the log. If `level` is only the word `debug` or `trace`, this level applies to spillgate, but
