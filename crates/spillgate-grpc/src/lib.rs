@@ -6,6 +6,7 @@ mod health;
 mod message;
 mod rls;
 mod status;
+mod streams;
 mod timeout;
 
 use std::fmt::Display;
@@ -25,6 +26,7 @@ pub use answer::AnswerBody;
 use health::Health;
 use rls::RateLimits;
 use spillgate_service::{Grants, Service};
+use streams::Placed;
 use timeout::CallDeadline;
 
 /// The code that the compiler of protobuf generated from `proto/`.
@@ -46,6 +48,7 @@ pub struct Grpc {
     grants: Grants,
     max_message_bytes: usize,
     others: Routes,
+    open: streams::OfListener,
 }
 
 /// The services of one gRPC connection. Each connection has a copy of its own. If all connections shared one copy, the
@@ -54,6 +57,7 @@ pub struct Grpc {
 pub struct GrpcConnection {
     rls: RateLimits,
     others: Routes,
+    open: streams::OfConnection,
 }
 
 impl Grpc {
@@ -76,13 +80,13 @@ impl Grpc {
         let v1 = reflection().build_v1()?.max_decoding_message_size(max_message_bytes);
         let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(max_message_bytes);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
-        Ok(Grpc { service, grants, max_message_bytes, others })
+        Ok(Grpc { service, grants, max_message_bytes, others, open: streams::OfListener::new() })
     }
 
     #[must_use]
     pub fn connection(&self) -> GrpcConnection {
         let rls = RateLimits::new(Arc::clone(&self.service), self.grants, self.max_message_bytes);
-        GrpcConnection { rls, others: self.others.clone() }
+        GrpcConnection { rls, others: self.others.clone(), open: self.open.connection() }
     }
 }
 
@@ -146,8 +150,12 @@ impl GrpcConnection {
                 }
                 Kind::Refused(status) => status.into_http(),
                 Kind::Other(request) => {
-                    let answered = self.others.clone().call(*request).await;
-                    answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
+                    let place = match self.open.take(request.uri().path()) {
+                        Ok(place) => place,
+                        Err(status) => return status.into_http(),
+                    };
+                    let answered = self.others.clone().call(*request).await.unwrap_or_else(|never| match never {});
+                    answered.map(|body| AnswerBody::Other(tonic::body::Body::new(Placed { body, _place: place })))
                 }
                 Kind::NotGrpc => answer::unsupported(),
             }

@@ -82,6 +82,27 @@ async fn a_health_watch_follows_and_ends_when_the_server_drains() {
 }
 
 #[tokio::test]
+async fn watches_have_a_bound_and_checks_are_still_answered() {
+    let server = TestServer::start(&[RULES]);
+    let mut health = HealthClient::new(server.channel().await);
+    let mut open = Vec::new();
+    let full = loop {
+        match health.watch(HealthCheckRequest::default()).await {
+            Ok(watch) => open.push(watch.into_inner()),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!((open.len(), full.code()), (4, tonic::Code::ResourceExhausted), "{full}");
+    assert!(health.check(HealthCheckRequest::default()).await.is_ok());
+    assert!(HealthClient::new(server.channel().await).watch(HealthCheckRequest::default()).await.is_ok());
+    open.pop();
+    // The server learns of the end of the call when the connection tells it.
+    while health.watch(HealthCheckRequest::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn reflection_names_the_services_in_both_versions() {
     let server = TestServer::start(&[RULES]);
     let expected = ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"];
