@@ -147,6 +147,17 @@ descriptors:
 }
 
 #[test]
+fn an_empty_limit_above_other_rules_is_no_mistake() {
+    let warned_at = |nested: &str| {
+        let text = format!("domain: d\ndescriptors:\n  - key: a\n    rate_limit: null\n    descriptors: {nested}\n");
+        warned(&rules(&[&text])).into_iter().map(|(line, _)| line).collect::<Vec<_>>()
+    };
+    assert_eq!(warned_at("[{key: b, rate_limit: {unit: day, requests_per_unit: 5}}]"), [0; 0]);
+    // The domain has no limit, which is the warning of line 1.
+    assert_eq!([warned_at("[]"), warned_at("null")], [[1, 4], [1, 4]]);
+}
+
+#[test]
 fn a_missing_number_is_0_in_compat_only_and_warned_of() {
     let text = "domain: d\ncompat: envoy\ndescriptors:\n  - {key: a, rate_limit: {unit: second}}";
     let loaded = rules(&[text]);

@@ -29,7 +29,7 @@ use spillgate_core::OnStoreFailure;
 use self::errors::{Errors, Reporter};
 use self::limit::{LimitContext, Parsed};
 use self::scalar::{boolean, choice, text};
-use self::section::{Fields, found, is_empty, settings_key, shown};
+use self::section::{Fields, found, is_empty, is_empty_list, settings_key, shown};
 use super::index::{DomainEntry, Rules};
 use super::model::{
     Defaults, Domain, Limit, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Origin, Pattern, Rule,
@@ -356,13 +356,13 @@ impl FileReader<'_> {
         if let Some(node) = fields.get("rate_limit") {
             let at = fields.key_at("rate_limit").unwrap_or(node.at);
             if is_empty(node) {
-                let help = "write a limit, or `rate_limit: {unlimited: true}` if you want no limit here".to_owned();
-                self.reporter.warning(
-                    at,
-                    "`rate_limit` is empty, so it limits nothing".to_owned(),
-                    "nothing is here",
-                    help,
-                );
+                // Programs that write rules files put an empty limit at each level that only leads to other rules.
+                let leads_on = fields.get("descriptors").is_some_and(|nested| !is_empty_list(nested));
+                if !leads_on {
+                    let help = "write a limit, or `rate_limit: {unlimited: true}` if you want no limit here".to_owned();
+                    let message = "`rate_limit` is empty, so it limits nothing".to_owned();
+                    self.reporter.warning(at, message, "nothing is here", help);
+                }
                 return Limits::Some(Vec::new());
             }
             match self.limit(node, at) {

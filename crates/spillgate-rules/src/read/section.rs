@@ -232,6 +232,11 @@ pub(super) fn is_empty(node: &Node) -> bool {
     }
 }
 
+/// Returns whether nothing, or a list without entries, is written here.
+pub(super) fn is_empty_list(node: &Node) -> bool {
+    is_empty(node) || matches!(&node.value, Value::List(list) if list.is_empty())
+}
+
 /// Returns words for the type of a value. An error about a wrong type shows them below the line.
 pub(super) fn found(node: &Node) -> &'static str {
     match &node.value {
