@@ -173,7 +173,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     ///
     /// # Panics
     /// Panics if `quota` is a concurrency limit, because the layer does not hold permits. Use `Limiter::hold` in the
-    /// handler. Also panics if the layer already has [`MAX_HITS`](spillgate_limiter::MAX_HITS) limits.
+    /// handler. Also panics if the layer already has [`MAX_HITS`](spillgate_limiter::MAX_HITS) limits, or a limit with
+    /// this name: with the same key, each request would count twice in one count.
     #[must_use]
     pub fn limit(
         self,
@@ -207,6 +208,9 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
     /// ```
     ///
     /// A request whose quota is a concurrency limit is answered with 500.
+    ///
+    /// # Panics
+    /// Panics if the layer already has [`MAX_HITS`](spillgate_limiter::MAX_HITS) limits, or a limit with this name.
     #[must_use]
     pub fn limit_by<Q: Into<QuotaRef>>(
         self,
@@ -219,6 +223,8 @@ impl<S: Store, C: Clock> RateLimitLayer<S, C> {
 
     fn with_limit(self, name: Cow<'static, str>, quota: QuotaOf, key: RequestKey) -> RateLimitLayer<S, C> {
         assert!(self.config.options.limits.len() < MAX_HITS, "a layer can have at most {MAX_HITS} limits");
+        let is_new = self.config.options.limits.iter().all(|limit| limit.name != name);
+        assert!(is_new, "a layer has two limits with the name `{name}`; give each limit its own name");
         let mut start = self.config.limiter.keys().start();
         start.part(name.as_bytes());
         self.with(|options| options.limits.push(Limit { name, start, quota, key }))

@@ -283,6 +283,14 @@ fn a_layer_cannot_hold_permits() {
 }
 
 #[test]
+#[should_panic(expected = "two limits with the name `all`")]
+fn two_limits_of_a_layer_cannot_share_a_count() {
+    const ALL: Quota = Quota::per_minute(5).constant();
+    let layer = RateLimitLayer::new(limiter()).limit("all", &ALL, key::everything());
+    let _ = layer.limit_by("all", |_| &ALL, key::everything());
+}
+
+#[test]
 #[should_panic(expected = "a layer can have at most 256 limits")]
 fn a_layer_has_a_bounded_number_of_limits() {
     const ALL: Quota = Quota::per_minute(5).constant();
