@@ -84,6 +84,7 @@ mod suggestion;
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 pub use describe::{LimitDescription, QuotaOptions, limit_size};
 pub use index::{How, Outcome, Rules, Step};
@@ -92,7 +93,7 @@ pub use model::{
     NoMemory, Origin, Rule, RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
 };
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
-pub use read::read_files;
+pub use read::{is_rules_file, left_out, read_files};
 pub use schema::SCHEMA;
 
 pub use spillgate_text::{Diagnostic, Severity};
@@ -146,6 +147,25 @@ impl Rules {
     pub fn warn_of_long_values(&mut self, files: &[RulesFile], value_bytes: usize) {
         let found = lint::long_values(self, files, value_bytes);
         self.warn(files, found);
+    }
+
+    /// Adds a warning that names files of a folder that were not read. [`left_out`] returns them.
+    pub fn warn_of_left_out(&mut self, left_out: &[PathBuf]) {
+        const NAMED: usize = 5;
+        let Some(first) = left_out.first() else { return };
+        // A terminal could obey a control character in the name of a file.
+        let shown = |path: &PathBuf| path.display().to_string().replace(char::is_control, "\u{fffd}");
+        let mut names = left_out.iter().take(NAMED).map(shown).collect::<Vec<_>>().join(", ");
+        if left_out.len() > NAMED {
+            names.push_str(", ...");
+        }
+        let message = match left_out.len() {
+            1 => format!("a file in a folder of rules is left out: {names}"),
+            count => format!("{count} files in folders of rules are left out: {names}"),
+        };
+        let help = "rules files end in .yaml, .yml or .json; rename the file, or move it out of the folder";
+        let file = shown(first);
+        self.warn(&[], vec![Diagnostic::without_text(Severity::Warning, &file, message, help)]);
     }
 
     /// Adds a warning for each rule with a concurrency limit whose permits some callers cannot release. If it is only

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use spillgate_rules::{MAX_FILE_BYTES, Rules, RulesFile, read_files};
+use spillgate_rules::{MAX_FILE_BYTES, Rules, RulesFile, left_out, read_files};
 
 fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.join(name);
@@ -16,12 +16,23 @@ fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
 #[test]
 fn a_folder_is_its_yaml_files_in_name_order() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["b.yml", "a.yaml", ".hidden.yaml", "notes.txt", "c.yaml.bak"] {
+    for name in ["b.yml", "a.yaml", ".hidden.yaml", "notes.txt", "c.yaml.bak", "d.YAML", "e.Yml", "f.json", ".notes"] {
         write(folder.path(), name, "domain: x");
     }
     let files = read_files(&[folder.path().to_owned()]).unwrap();
     let names: Vec<_> = files.iter().map(|file| Path::new(&file.name).file_name().unwrap().to_owned()).collect();
-    assert_eq!(names, ["a.yaml", "b.yml"]);
+    assert_eq!(names, ["a.yaml", "b.yml", "d.YAML", "e.Yml", "f.json"]);
+    let left_out = left_out(&[folder.path().to_owned()]);
+    assert_eq!(left_out, ["c.yaml.bak", "notes.txt"].map(|name| folder.path().join(name)));
+    let mut rules = Rules::parse(&files[..1]).expect("the rules are valid");
+    let before = rules.warnings().len();
+    rules.warn_of_left_out(&left_out);
+    let warned: Vec<_> = rules.warnings().iter().map(|warning| warning.message()).collect();
+    assert_eq!(warned.len(), before + 1);
+    assert!(
+        warned[0].starts_with("2 files in folders of rules are left out: ") && warned[0].ends_with("notes.txt"),
+        "{warned:?}"
+    );
 }
 
 #[test]
@@ -75,7 +86,7 @@ fn what_cannot_be_read_is_an_error_with_its_path() {
     let missing = read_files(&[folder.path().join("none.yaml")]).unwrap_err();
     assert!(missing.message().contains("none.yaml cannot be read"), "{missing}");
     let empty = read_files(&[folder.path().to_owned()]).unwrap_err();
-    assert!(empty.message().contains("has no rules file") && empty.help().contains(".yaml or .yml"), "{empty}");
+    assert!(empty.message().contains("has no rules file") && empty.help().contains(".yaml, .yml or .json"), "{empty}");
     let nothing = read_files(&[]).unwrap_err();
     assert_eq!(nothing.message(), "no rules file was given");
 }

@@ -200,14 +200,21 @@ impl Diagnostic {
     #[doc(hidden)] // Only for spillgate-rules, which reads files.
     #[must_use]
     pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
-        Diagnostic(Box::new(Parts {
-            severity: Severity::Error,
-            message: message.into(),
-            help: help.into(),
-            file: file.into(),
-            at: At { line: 0, column: 0, ..At::TOP },
-            shown: None,
-        }))
+        Diagnostic::without_text(Severity::Error, file, message, help)
+    }
+
+    /// Makes a diagnostic about a file whose text is not known. It shows no lines.
+    #[doc(hidden)] // Only for spillgate-rules, which reads files.
+    #[must_use]
+    pub fn without_text(
+        severity: Severity,
+        file: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Diagnostic {
+        let at = At { line: 0, column: 0, ..At::TOP };
+        let (message, help) = (message.into(), help.into());
+        Diagnostic(Box::new(Parts { severity, message, help, file: file.into(), at, shown: None }))
     }
 
     /// Makes a diagnostic of any severity at a position of `source`.

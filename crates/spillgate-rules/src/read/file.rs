@@ -20,8 +20,9 @@ const MAX_FOLDERS_DEEP: usize = 8;
 
 /// Reads the rules files at `paths`. A path is a file or a folder.
 ///
-/// In a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it are
-/// read after its files. Files and folders are left out if their names start with a dot.
+/// In a folder, all files that end in `.yaml`, `.yml` or `.json`, in any case, are read in the order of their names. The
+/// folders inside it are read after its files. Files and folders are left out if their names start with a dot.
+/// [`left_out`] returns the other files.
 ///
 /// A file in `paths` can have any name. It has to be a regular file, because a read from a pipe or a device might never
 /// end.
@@ -50,7 +51,7 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
-            for file in folder(path)? {
+            for file in folder(path)?.files {
                 files.push(read_file(&file)?);
             }
         } else {
@@ -60,10 +61,47 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     Ok(files)
 }
 
-/// Returns the paths of the rules files in a folder and in the folders inside it. The files of a folder come before the
-/// files of the folders inside it.
-fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
-    let (mut files, mut looked_at) = (Vec::new(), 0);
+/// Returns the files that [`read_files`] leaves out of the folders in `paths` because of how their names end. Files with
+/// names that start with a dot are not among them. A folder that cannot be read has none.
+///
+/// ```
+/// use spillgate::rules::{Rules, left_out, read_files};
+/// # let folder = tempfile::tempdir()?;
+/// # std::fs::write(folder.path().join("api.yaml"), "domain: api")?;
+/// # std::fs::write(folder.path().join("limits"), "domain: web")?;
+/// # let paths = [folder.path().to_owned()];
+/// let mut rules = Rules::parse(&read_files(&paths)?)?;
+/// rules.warn_of_left_out(&left_out(&paths));
+/// assert!(rules.warnings()[0].message().contains("limits"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn left_out(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let folders = paths.iter().filter(|path| path.is_dir());
+    folders.filter_map(|path| folder(path).ok()).flat_map(|found| found.left_out).collect()
+}
+
+/// Returns whether [`read_files`] reads a file with this name from a folder.
+#[must_use]
+pub fn is_rules_file(path: &Path) -> bool {
+    let is_known = |end: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|known| end.eq_ignore_ascii_case(known));
+    !is_hidden(path) && path.extension().is_some_and(is_known)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// What is in a folder and in the folders inside it.
+struct Found {
+    /// The rules files. Those of a folder come before those of the folders inside it.
+    files: Vec<PathBuf>,
+    /// All other files, without hidden ones.
+    left_out: Vec<PathBuf>,
+}
+
+fn folder(path: &Path) -> Result<Found, Diagnostic> {
+    let (mut files, mut left_out, mut looked_at) = (Vec::new(), Vec::new(), 0);
     let mut waiting = vec![(path.to_owned(), 0)];
     while let Some((at, depth)) = waiting.pop() {
         let (mut own, mut inside) = (Vec::new(), Vec::new());
@@ -73,12 +111,13 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
             if looked_at > MAX_ENTRIES || depth == MAX_FOLDERS_DEEP {
                 return Err(too_many(path));
             }
-            let yaml = entry.extension().is_some_and(|end| end == "yaml" || end == "yml");
-            let hidden = entry.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !hidden && entry.is_dir() {
+            if is_hidden(&entry) {
+            } else if entry.is_dir() {
                 inside.push((entry, depth + 1));
-            } else if yaml && !hidden {
+            } else if is_rules_file(&entry) {
                 own.push(entry);
+            } else {
+                left_out.push(entry);
             }
         }
         own.sort();
@@ -89,10 +128,11 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     }
     if files.is_empty() {
         let message = format!("{} has no rules file", path.display());
-        let help = "rules files end in .yaml or .yml, and their names do not start with a dot";
+        let help = "rules files end in .yaml, .yml or .json, and their names do not start with a dot";
         return Err(Diagnostic::unreadable(&path.display().to_string(), message, help));
     }
-    Ok(files)
+    left_out.sort();
+    Ok(Found { files, left_out })
 }
 
 /// Makes the error for a folder that has too many entries (files and folders), or too many levels of folders.

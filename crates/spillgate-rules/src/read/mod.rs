@@ -38,7 +38,7 @@ use super::model::{
 use spillgate_text::yaml::{self, Node, Value};
 use spillgate_text::{At, Diagnostic, Source};
 
-pub use self::file::read_files;
+pub use self::file::{is_rules_file, left_out, read_files};
 
 #[cfg(test)]
 pub(super) use self::section::Section;

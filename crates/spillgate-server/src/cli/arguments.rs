@@ -73,7 +73,7 @@ pub(super) fn rules_argument() -> Arg {
     Arg::new("RULES")
         .action(ArgAction::Append)
         .value_parser(value_parser!(PathBuf))
-        .help("Rules files, or folders of *.yaml and *.yml")
+        .help("Rules files, or folders of *.yaml, *.yml and *.json")
 }
 
 pub(super) fn config_argument(help: &'static str) -> Arg {

@@ -99,7 +99,7 @@ pub const KEYS: &[Key] = &[
          localhost or one of these names. Otherwise web pages could use the listener through a browser (DNS rebinding)",
         |s, v| s.admin_hosts = v.items()?.iter().map(Value::host_name).collect::<Result<_, _>>()?),
     key!("rules", List "PATHS", "",
-        "Rules files, or folders with *.yaml and *.yml files",
+        "Rules files, or folders with *.yaml, *.yml and *.json files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
     key!("compat", One "SERVER", "off",
         "Compatibility of all rules files: off, or envoy (Envoy's reference server). With envoy, each descriptor of a request is \

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use spillgate::MemoryStore;
-use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, read_files};
+use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, left_out, read_files};
 
 use super::rule_checks;
 use crate::command::terminal::{Problem, Problems};
@@ -35,6 +35,7 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
         Defaults { compat_envoy: settings.compat_envoy, on_store_failure: settings.on_store_failure },
     );
     let mut rules = parsed.map_err(|errors| Problems(errors.iter().map(without_secrets).collect()))?;
+    rules.warn_of_left_out(&left_out(&settings.rules));
     rules.warn_of_long_values(files, settings.limits.bounds.value_bytes);
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
     Ok(rules)

@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use spillgate::rules::is_rules_file;
+
 use crate::command::terminal::Problem;
 
 /// A path that can be used for snapshots.
@@ -102,6 +104,5 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
 /// Returns whether `path` is `other`, or a rules file in the folder `other`.
 fn is_read_from(path: &Path, other: &Path) -> bool {
     let Ok(other) = fs::canonicalize(other) else { return false };
-    let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    path == other || is_yaml && other.is_dir() && path.parent() == Some(&other)
+    path == other || is_rules_file(path) && other.is_dir() && path.parent() == Some(&other)
 }
