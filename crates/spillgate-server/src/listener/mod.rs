@@ -78,7 +78,7 @@ impl Server {
         let start_worker = |name: String| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
             let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pool, &drain));
-            spawn(name, exits.clone(), move || worker::run(&runtime, receiver, &context))?;
+            spawn(name, exits.clone(), move || worker::run(runtime, receiver, &context))?;
             Ok(Worker { sender, connections: Arc::default() })
         };
         for index in 0..self.workers {

@@ -9,11 +9,12 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::context::Context;
 use super::{Accepted, serve};
+use crate::runtime::block_on;
 
 /// Serves connections until the acceptor ends. Then waits until the last connection has ended, but at most for
 /// `limits.drain`. Returns the number of connections that had to be cut.
-pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accepted>, context: &Context) -> usize {
-    runtime.block_on(async {
+pub(super) fn run(runtime: Runtime, mut accepted: mpsc::UnboundedReceiver<Accepted>, context: &Context) -> usize {
+    block_on(runtime, async {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {

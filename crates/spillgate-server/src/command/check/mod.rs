@@ -23,6 +23,7 @@ mod explain;
 use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
+use crate::runtime::block_on;
 use crate::settings::{Settings, StoreUrl};
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
@@ -184,7 +185,7 @@ fn ask_all<'p, C: Clock>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
-    runtime.block_on(async {
+    block_on(runtime, async {
         if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
             shared
                 .wait_connected()

@@ -14,6 +14,7 @@ use spillgate_redis::{LIST_COMMANDS, StoreErrorKind};
 use super::finding::{Finding, Grade};
 use crate::command::open::{redis, store};
 use crate::command::terminal::{EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, count, duration};
+use crate::runtime::block_on;
 use crate::settings::Settings;
 
 /// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use
@@ -35,7 +36,7 @@ pub(super) fn examine(settings: &Settings) -> Result<Vec<Finding>, (Problems, u8
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory"));
     let clock = SystemClock::start();
-    let report = runtime.map_err(no_runtime)?.block_on(report_on(&reached, &|| clock.now()));
+    let report = block_on(runtime.map_err(no_runtime)?, report_on(&reached, &|| clock.now()));
     report.map(|report| findings(settings, &report)).map_err(|failed| {
         let failed = redis::explained(failed, settings.store.url.speaks_tls());
         (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE)

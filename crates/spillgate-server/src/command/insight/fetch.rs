@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::command::terminal::Problem;
+use crate::runtime::block_on;
 
 /// A server has to answer within this time.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,7 +69,7 @@ pub(super) fn get_all(
     // A thread of its own reads the answers. So no answer has to wait while a long one is parsed here.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| Problem::no_resources(&error))?;
-    runtime.block_on(async {
+    block_on(runtime, async {
         let ask = |admin: &Admin| tokio::spawn(get(admin.clone(), path, token.map(str::to_owned)));
         let mut answers = futures_util::stream::iter(admins).map(ask).buffered(AT_ONCE);
         let mut asked = admins.iter();
