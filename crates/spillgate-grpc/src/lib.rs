@@ -15,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt as _;
 use spillgate::Time;
 use tokio::time::Instant;
 use tonic::Status;
@@ -26,7 +27,6 @@ pub use answer::AnswerBody;
 use health::Health;
 use rls::RateLimits;
 use spillgate_service::{Grants, Service};
-use streams::Placed;
 use timeout::CallDeadline;
 
 /// The code that the compiler of protobuf generated from `proto/`.
@@ -155,7 +155,12 @@ impl GrpcConnection {
                         Err(status) => return status.into_http(),
                     };
                     let answered = self.others.clone().call(*request).await.unwrap_or_else(|never| match never {});
-                    answered.map(|body| AnswerBody::Other(tonic::body::Body::new(Placed { body, _place: place })))
+                    // The body owns the place, so that the place is free again when the answer has ended or is dropped.
+                    let placed = move |frame| {
+                        let _ = &place;
+                        frame
+                    };
+                    answered.map(|body| AnswerBody::Other(tonic::body::Body::new(body.map_frame(placed))))
                 }
                 Kind::NotGrpc => answer::unsupported(),
             }

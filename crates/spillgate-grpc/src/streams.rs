@@ -2,12 +2,8 @@
 //!
 //! Each of them needs about 15 kB as long as the client wants. Without a bound, a few clients could take gigabytes.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
@@ -64,30 +60,6 @@ impl OfConnection {
         let connection = take(&self.connection, "on a connection", OF_CONNECTION)?;
         let listener = take(&self.listener, "on a listener", OF_LISTENER)?;
         Ok(Place { _permits: Some([connection, listener]) })
-    }
-}
-
-/// The body of an answer, which keeps the place of its call until the answer ends.
-#[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) body: tonic::body::Body,
-    pub(super) _place: Place,
-}
-
-impl Body for Placed {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -14,7 +14,7 @@ fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
 }
 
 #[test]
-fn a_folder_is_its_yaml_files_in_name_order() {
+fn a_folder_is_its_rules_files_in_name_order() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["b.yml", "a.yaml", ".hidden.yaml", "notes.txt", "c.yaml.bak", "d.YAML", "e.Yml", "f.json", ".notes"] {
         write(folder.path(), name, "domain: x");

@@ -112,7 +112,9 @@ fn folder(path: &Path) -> Result<Found, Diagnostic> {
                 return Err(too_many(path));
             }
             if is_hidden(&entry) {
-            } else if entry.is_dir() {
+                continue;
+            }
+            if entry.is_dir() {
                 inside.push((entry, depth + 1));
             } else if is_rules_file(&entry) {
                 own.push(entry);

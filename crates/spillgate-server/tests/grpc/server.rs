@@ -97,9 +97,12 @@ async fn watches_have_a_bound_and_checks_are_still_answered() {
     assert!(HealthClient::new(server.channel().await).watch(HealthCheckRequest::default()).await.is_ok());
     open.pop();
     // The server learns of the end of the call when the connection tells it.
-    while health.watch(HealthCheckRequest::default()).await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    let freed = async {
+        while health.watch(HealthCheckRequest::default()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, freed).await.expect("the place of an ended call is free again");
 }
 
 #[tokio::test]
