@@ -16,6 +16,8 @@ async function startProxy(asked) {
   for (const kind of ['connect', 'upgrade']) {
     proxy.on(kind, (request, socket) => {
       asked.push(request.url);
+      // The browser may hang up first, and a failed socket without a listener ends this program.
+      socket.on('error', () => {});
       socket.end('HTTP/1.1 404 Not Found\r\n\r\n');
     });
   }
