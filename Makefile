@@ -48,6 +48,8 @@ show-layer-limit: ## All clones of a tower layer share one limit, over many conn
 	scripts/show.sh layer-limit
 show-examples: ## Run the examples of the library and the code of the pages; count crates
 	scripts/show.sh examples
+show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
+	scripts/show.sh late-answers
 show-log-faults: ## Standard error that is full, closed, stuck or slow: no request waits, lost lines are counted
 	scripts/show.sh log-faults
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request

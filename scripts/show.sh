@@ -184,6 +184,8 @@ case $name in
     tests "Callers that go away" spillgate-outbound --release --all-features --test main -- cancelled_turns ;;
 
   # What happens when something breaks.
+  late-answers)
+    LATE_SECONDS=10 tests "Replies that come too late" spillgate-redis --test main -- transport::late:: ;;
   log-faults)
     tests "Standard error and standard output that take nothing" spillgate-server --test main -- log_faults::
     tests "The lines that wait" spillgate-server --lib -- serve::log:: ;;

@@ -217,7 +217,7 @@ impl<S: Store> FallbackStore<S> {
         now: Time,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-        error: StoreError,
+        mut error: StoreError,
     ) -> Result<Verdict, StoreError> {
         if hits.iter().any(needs_shared_store) {
             return Err(error);
@@ -242,7 +242,11 @@ impl<S: Store> FallbackStore<S> {
             }
         }
         let verdict = verdict.unwrap_or_else(|| Verdict::of(hits, decisions, now));
-        Ok(verdict_of(hits, decisions, verdict.with_source(source)))
+        let verdict = verdict_of(hits, decisions, verdict.with_source(source));
+        if verdict.allowed {
+            error.keep_charge();
+        }
+        Ok(verdict)
     }
 
     /// Returns a placeholder for a hit that another store or a policy decides. If `allowed` is true, the store that

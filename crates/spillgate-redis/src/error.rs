@@ -31,7 +31,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError
 
 use crate::not_redis::NotRedis;
 
-fn kind_of(error: &ServerError) -> StoreErrorKind {
+pub(crate) fn kind_of(error: &ServerError) -> StoreErrorKind {
     // If a script calls a command that its user may not run, some versions of Redis send an error without a code.
     let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {

@@ -49,6 +49,7 @@ mod deny_cache;
 pub mod doctor;
 mod error;
 mod failures;
+mod give_back;
 mod lists;
 mod modes;
 mod node;

@@ -14,23 +14,25 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::cluster::cross_slot::{self, Decided, Refunds};
+use crate::cluster::cross_slot::{self, Decided};
 use crate::command::plain::{self, PlainCommands, PlainReply};
-use crate::command::request::{self, Decoded};
+use crate::command::request;
 use crate::command::{Command, Encoder, ObservedStates};
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::sentinel::Sentinels;
 use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url};
-use crate::connection::CallCounters;
+use crate::connection::reply::{Caller, ReplySlot};
+use crate::connection::{CallCounters, Connection};
 use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::error::Error;
 use crate::failures::Failures;
-use crate::node::Node;
+use crate::give_back::{GiveBack, Pending, Unclaimed};
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
+use crate::node::{Node, probe_quota};
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
@@ -71,27 +73,35 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// * If the request is refused, the slots that took units are asked to refund them, by receipt. If the deadline allows,
 ///   the refunds come before the answer. Until they come, these units can cause the refusal of another request.
-/// * A slot executes a refund only until twice the timeout after the request was sent, by the slot's own clock. A later
-///   refund has no effect. In that case the units become free with time, as the algorithm of the quota says.
+/// * A slot executes a refund only until `d` after it took the units, by its own clock, where `d` is twice the sum of
+///   [`timeout`](Settings::timeout) and [`connect_timeout`](Settings::connect_timeout). A later refund has no effect. In
+///   that case the units become free with time, as the algorithm of the quota says.
 /// * A late refund never lets a window, log, counter or lease exceed its limit. A bucket can admit more after a late
-///   refund: if a take is refunded after the time `d`, the bound for any time `s` becomes the bound for `s + d`. Here
-///   `d` is at most twice the timeout.
+///   refund: the bound for any time `s` becomes the bound for `s + d`.
 /// * Several quotas can share a bucket, which stores `T`, the time in which one unit drains, of only one of them. If
 ///   the take changed this `T`, the refund does not change it back.
 /// * If a slot fails, the request fails as soon as all slots have replied or the deadline has come. The caller
 ///   may then let another store decide the request. So the units that the other slots took are refunded as above.
 /// * If a slot's node is known to be down, that slot is asked first. If the slot fails, the others are not asked. So an
 ///   outage costs the slots of live nodes only the units of requests that are in flight when the outage begins.
-/// * If the caller drops the request before its verdict, commands that have been written are still executed, and
-///   nothing is refunded.
-/// * [`refunds_lost`](RedisStore::refunds_lost) counts how often units may stay taken for a request in several slots
-///   that was not admitted. Requests in one slot are not counted. Such a request can also leave units taken without a
-///   verdict: if the caller drops the request, or if the request fails and [may have been
-///   applied](StoreErrorKind::may_have_been_applied).
 /// * Without [scripts](Settings::scripts) nothing is refunded. If one slot refuses the request, the units that the
-///   other slots charged stay charged. A refused request in one slot stays charged as well. `refunds_lost` does not
-///   count these units.
+///   other slots charged stay charged. A refused request in one slot stays charged as well.
+///   [`refunds_lost`](RedisStore::refunds_lost) does not count these units.
 /// * A lease is renewed, and an estimate is settled, even if another slot refuses the request.
+///
+/// # Replies that nobody waits for
+///
+/// A command that is written is executed, even if its reply comes after the deadline, or after the caller has dropped the
+/// request. The units that such a reply shows as taken are given back by receipt, within the time `d` above.
+/// [`given_back`](RedisStore::given_back) counts these refunds.
+///
+/// * A [`StoreError`] owns the charge of its request: the store gives it back when the error is dropped. If the request
+///   passes nevertheless, as with the policy `allow`, [`StoreError::keep_charge`] lets the units of that policy stay.
+/// * If the connection ends before the reply, there is no receipt. [`refunds_lost`](RedisStore::refunds_lost) counts such
+///   a request. At most the requests that were in flight on this connection can be lost. Their permits come back with
+///   the lease.
+/// * An open circuit is tried with a take from a key that no request uses, so a server that is still too slow keeps
+///   nothing of the request that tried it.
 ///
 /// # Failover
 ///
@@ -113,10 +123,13 @@ pub struct RedisStore {
 }
 
 /// The parts that all clones of a store share.
-struct Inner {
-    topology: Topology,
-    deny_cache: DenyCache,
-    encoder: Encoder,
+pub(crate) struct Inner {
+    pub(crate) topology: Topology,
+    pub(crate) deny_cache: DenyCache,
+    pub(crate) encoder: Encoder,
+    pub(crate) give_back: GiveBack,
+    /// A late refund is executed only until this long after the decision, by the clock of Redis.
+    pub(crate) refund_within: Duration,
     max_in_flight: usize,
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
@@ -128,7 +141,7 @@ struct Inner {
 }
 
 /// Where requests are sent.
-enum Topology {
+pub(crate) enum Topology {
     /// One Redis server, which may be the primary that sentinels name.
     Single {
         node: Node,
@@ -177,6 +190,8 @@ impl RedisStore {
             topology,
             deny_cache: DenyCache::new(settings.deny_cache_entries, max_age, has_one_clock),
             encoder: Encoder::new(settings),
+            give_back: GiveBack::default(),
+            refund_within: 2 * (settings.timeout + settings.connect_timeout),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
             circuit_opened,
@@ -224,6 +239,7 @@ impl RedisStore {
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
+        unclaimed: &mut Option<Unclaimed>,
     ) -> Result<Verdict, Error> {
         if hits.len() != decisions.len() {
             return Err(Error::new(
@@ -242,48 +258,48 @@ impl RedisStore {
         let mut guard = deny_cache.guard(hits, sent);
         let in_flight = InFlight::enter(&self.inner)
             .ok_or_else(|| Error::new(StoreErrorKind::Overloaded, "too many requests in flight"))?;
-        let (verdict, observed) = self.decide_admitted(timeout, now, hits, decisions, in_flight).await?;
+        let (verdict, observed) = self.decide_admitted(timeout, now, hits, decisions, (in_flight, unclaimed)).await?;
         if now.is_none() && !verdict.allowed {
             guard.learn(decisions, observed);
         }
         Ok(verdict)
     }
 
-    /// Returns the verdict, and after a refusal also the states that the Redis servers showed.
+    /// Returns the verdict, and after a refusal also the states that the Redis servers showed. If the request fails,
+    /// `unclaimed` gets what it may have charged.
     async fn decide_admitted(
         &self,
         timeout: Duration,
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-        in_flight: InFlight,
+        (in_flight, unclaimed): (InFlight, &mut Option<Unclaimed>),
     ) -> Result<(Verdict, Vec<ObservedStates>), Error> {
         let timeout = timeout.min(LONGEST);
         let deadline = deadline::after(timeout);
         match &self.inner.topology {
             Topology::Cluster(cluster) if !cross_slot::is_in_one_slot(hits) => {
-                let Inner { encoder, deny_cache, .. } = &*self.inner;
-                let decided = cross_slot::decide(cluster, encoder, deny_cache, now, hits, decisions, deadline).await?;
-                let Decided { verdict, refunds, observed } = decided;
-                if !refunds.is_empty() {
+                let sent = (in_flight, deadline);
+                let decided = cross_slot::decide(&self.inner, cluster, now, hits, decisions, sent).await?;
+                let Decided { verdict, refunded, observed } = decided;
+                if let Some(refunded) = refunded {
                     // The refunds continue even if the caller no longer waits. The request counts as in flight until
                     // the refunds end.
-                    let refunded = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
                     let _ = deadline::wait_until(deadline, pin!(refunded)).await;
                 }
                 Ok((verdict?, observed))
             }
-            topology => {
-                let mut call = self.inner.encoder.encode(now, hits)?;
-                // If a script cannot decide, the next call uses the general script. That script decides every request,
-                // so the loop ends.
-                loop {
-                    let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
-                    let decoded = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
-                    if let Decoded::Verdict(verdict) = decoded {
+            _ => {
+                let mut pending = Pending::new(&self.inner, now, hits)?;
+                match pending.send(decisions, deadline).await {
+                    Ok((verdict, reply)) => {
                         let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();
-                        let observed = if is_refused { call.observed(&reply, Instant::now()) } else { None };
-                        return Ok((verdict, observed.into_iter().collect()));
+                        let observed = if is_refused { pending.call.observed(&reply, Instant::now()) } else { None };
+                        Ok((verdict, observed.into_iter().collect()))
+                    }
+                    Err(error) => {
+                        *unclaimed = pending.unclaimed(&error);
+                        Err(error)
                     }
                 }
             }
@@ -293,7 +309,8 @@ impl RedisStore {
     /// Sends plain commands, and returns the texts in the reply to the last command.
     pub(crate) async fn send_plain(&self, plain: &PlainCommands, timeout: Duration) -> Result<PlainReply, Error> {
         let call = Command::Plain(plain);
-        let sent = self.inner.topology.send(&call, deadline::after(timeout.min(LONGEST))).await;
+        let deadline = deadline::after(timeout.min(LONGEST));
+        let sent = self.inner.topology.send(&call, &Caller::default().0, deadline).await;
         sent.map(|reply| plain::texts(&reply)).map_err(|error| call.name_keys(error))
     }
 
@@ -394,7 +411,7 @@ impl RedisStore {
     pub async fn probe(&self, number: u32, timeout: Duration) -> Result<Verdict, Error> {
         let key = u128::from(number) << Hit::SLOT_SHIFT;
         let hits = [Hit::new(key, &self.inner.probe, Op::take(1), Binding::Enforce)];
-        self.decide_or_repeat(timeout.min(self.timeout), None, &hits, &mut [Decision::default()]).await
+        self.decide_or_repeat(timeout.min(self.timeout), None, &hits, &mut [Decision::default()], &mut None).await
     }
 
     /// Returns the health of the store now. This allocates, so call it for metrics and readiness, not for each request.
@@ -409,29 +426,39 @@ impl RedisStore {
         health.in_flight = self.in_flight();
         health.failures = StoreErrorKind::ALL.iter().map(|&kind| (kind, self.failures(kind))).collect();
         health.refunds_lost = self.refunds_lost();
+        health.given_back = self.given_back();
         health.calls = self.inner.calls.read();
         health.deny_cache_entries = self.inner.deny_cache.is_on().then(|| self.inner.deny_cache.entries());
         health.deny_cache_hits = self.denied_by_cache();
         health
     }
 
-    /// Returns how often a slot of a cluster may have kept units for a request in several slots that was not admitted.
-    /// This happens if the slot does not reply or does not refund in time, or if the caller drops the request. Refused
-    /// requests without [scripts](Settings::scripts) are not counted, although they charge.
+    /// Returns how often units may have stayed taken for a request that was not admitted. This happens if a connection
+    /// ends before the reply, or if a refund is not confirmed in time. Refused requests without
+    /// [scripts](Settings::scripts) are not counted, although they charge.
     #[must_use]
     pub fn refunds_lost(&self) -> u64 {
-        match &self.inner.topology {
-            Topology::Single { .. } => 0,
-            Topology::Cluster(cluster) => cluster.refunds_lost.load(Ordering::Relaxed),
-        }
+        self.inner.give_back.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often units were given back after a deadline, or after the caller had gone.
+    #[must_use]
+    pub fn given_back(&self) -> u64 {
+        self.inner.give_back.given_back.load(Ordering::Relaxed)
     }
 }
 
 impl Topology {
-    async fn send(&self, call: &Command<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Error> {
+    /// Sends the command and returns the reply. The reply to a script comes through `slot`.
+    pub(crate) async fn send(
+        &self,
+        call: &Command<'_, '_, '_>,
+        slot: &Arc<ReplySlot>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Error> {
         match self {
-            Topology::Cluster(cluster) => cluster.send(call, deadline).await,
-            Topology::Single { node, redirected_at } => match node.send(call, false, deadline).await? {
+            Topology::Cluster(cluster) => cluster.send(call, slot, deadline).await,
+            Topology::Single { node, redirected_at } => match node.send(call, slot, false, deadline).await? {
                 NodeReply::Bytes(reply) => Ok(reply),
                 NodeReply::Elsewhere(_) => {
                     redirected_at.store(Some(Arc::new(Instant::now())));
@@ -440,11 +467,14 @@ impl Topology {
             },
         }
     }
-}
 
-fn probe_quota() -> Quota {
-    let quota = Quota::fixed_window(1, Duration::from_millis(1)).build();
-    quota.expect("invariant: a millisecond is a valid window")
+    /// Returns a connection to the node that has this slot of a cluster, if one is ready.
+    pub(crate) fn connection(&self, slot: u16) -> Option<Connection> {
+        match self {
+            Topology::Cluster(cluster) => cluster.connection(slot),
+            Topology::Single { node, .. } => node.connection(),
+        }
+    }
 }
 
 fn cluster_node_error() -> Error {
@@ -452,18 +482,13 @@ fn cluster_node_error() -> Error {
 }
 
 /// Counts a request as in flight until this value is dropped.
-struct InFlight(Arc<Inner>);
+pub(crate) struct InFlight(Arc<Inner>);
 
 impl InFlight {
     fn enter(inner: &Arc<Inner>) -> Option<InFlight> {
         let in_flight = InFlight(Arc::clone(inner));
         let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
         (before < inner.max_in_flight).then_some(in_flight)
-    }
-
-    async fn refunds(self, cluster: Arc<Cluster>, refunds: Refunds, deadline: Instant) {
-        let lost = refunds.run(&cluster, &self.0.encoder, &self.0.deny_cache, deadline).await;
-        cluster.refunds_lost.fetch_add(lost, Ordering::Relaxed);
     }
 }
 
@@ -489,10 +514,17 @@ impl Store for RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let timeout = timing.timeout.unwrap_or(self.timeout);
-        let decided = self.decide_or_repeat(timeout, timing.now, hits, decisions).await;
-        if let Err(error) = &decided {
-            self.inner.failures[error.kind as usize].count(error);
+        let mut unclaimed = None;
+        match self.decide_or_repeat(timeout, timing.now, hits, decisions, &mut unclaimed).await {
+            Ok(verdict) => Ok(verdict),
+            Err(error) => {
+                self.inner.failures[error.kind as usize].count(&error);
+                let error = StoreError::from(error);
+                Err(match unclaimed {
+                    Some(unclaimed) => error.with_unclaimed(Box::new(unclaimed)),
+                    None => error,
+                })
+            }
         }
-        Ok(decided?)
     }
 }

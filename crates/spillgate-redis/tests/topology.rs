@@ -8,5 +8,5 @@ mod migration;
 mod outage;
 mod requests;
 mod sentinel_reports;
-mod sentinel_setup;
+pub(crate) mod sentinel_setup;
 mod sentinels;

@@ -6,6 +6,7 @@ mod batches;
 mod connections;
 mod faults;
 mod invalid_replies;
+mod late;
 mod lists;
 mod proxy;
 mod start;

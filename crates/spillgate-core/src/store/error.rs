@@ -3,6 +3,7 @@
 //! Callers, metrics and fallbacks use the kind of an error, so every store uses the same kinds.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use core::fmt;
 
 /// Declares the enum and the list of its kinds. Both come from the same lines, so the list has every kind, and the
@@ -177,22 +178,66 @@ impl StoreErrorKind {
 /// assert_eq!(error.kind(), StoreErrorKind::Timeout);
 /// assert_eq!(error.to_string(), "timeout: no answer within 20 ms");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     kind: StoreErrorKind,
     detail: Cow<'static, str>,
+    unclaimed: Option<Box<dyn UnclaimedCharge>>,
+}
+
+/// What a store may have charged for a request that it failed. The store gives it back when this value is dropped.
+pub trait UnclaimedCharge: Send + Sync {
+    /// Keeps the charge of the hits that their [policy](crate::OnStoreFailure) allowed.
+    fn keep(&mut self);
+}
+
+impl Clone for StoreError {
+    /// Copies the kind and the detail. The charge stays with the original error, because it has one owner.
+    fn clone(&self) -> StoreError {
+        StoreError { kind: self.kind, detail: self.detail.clone(), unclaimed: None }
+    }
+}
+
+impl PartialEq for StoreError {
+    fn eq(&self, other: &StoreError) -> bool {
+        (self.kind, &self.detail) == (other.kind, &other.detail)
+    }
+}
+
+impl Eq for StoreError {}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreError").field("kind", &self.kind).field("detail", &self.detail).finish()
+    }
 }
 
 impl StoreError {
     /// Builds an error of this kind. `detail` is the message of the store or of the operating system.
     pub fn new(kind: StoreErrorKind, detail: impl Into<Cow<'static, str>>) -> StoreError {
-        StoreError { kind, detail: detail.into() }
+        StoreError { kind, detail: detail.into(), unclaimed: None }
     }
 
     /// Builds the error for a request that is invalid, or that the store does not support.
     #[must_use]
     pub const fn malformed(detail: &'static str) -> StoreError {
-        StoreError { kind: StoreErrorKind::Malformed, detail: Cow::Borrowed(detail) }
+        StoreError { kind: StoreErrorKind::Malformed, detail: Cow::Borrowed(detail), unclaimed: None }
+    }
+
+    /// Returns the same error with the charge that the store may have made. A store calls this function.
+    #[must_use]
+    pub fn with_unclaimed(self, charge: Box<dyn UnclaimedCharge>) -> StoreError {
+        StoreError { unclaimed: Some(charge), ..self }
+    }
+
+    /// Says that the request passes although the store failed. If the store learns later that it has charged the
+    /// request, the charge of each hit that its [policy](crate::OnStoreFailure) allowed stays, because the caller does
+    /// the work. Without this call, the store gives the whole charge back.
+    ///
+    /// The store gives a charge back only when the error is dropped, so do not keep the error.
+    pub fn keep_charge(&mut self) {
+        if let Some(charge) = &mut self.unclaimed {
+            charge.keep();
+        }
     }
 
     /// Returns the kind of the error, by which callers decide what to do.

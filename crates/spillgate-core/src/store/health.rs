@@ -99,9 +99,11 @@ pub struct StoreHealth {
     /// How many requests have failed since the start, for each kind of error that the store knows. Probes are not
     /// counted.
     pub failures: Vec<(StoreErrorKind, u64)>,
-    /// How many refunds were lost. After a lost refund, a part of the store may have kept the charge of a request that
-    /// was not admitted.
+    /// How often the charge of a request that was not admitted may have stayed, because a reply or a refund was lost.
     pub refunds_lost: u64,
+    /// How often the store gave a charge back that it learned of too late: after the deadline, or after the caller had
+    /// gone.
+    pub given_back: u64,
     /// The calls of the store. If the store does not count its calls, all numbers are 0.
     pub calls: StoreCalls,
     /// How many states are in the deny cache, which repeats refusals without asking the store. `None` if the store has
@@ -124,6 +126,7 @@ impl StoreHealth {
             in_flight: 0,
             failures: Vec::new(),
             refunds_lost: 0,
+            given_back: 0,
             calls: StoreCalls::default(),
             deny_cache_entries: None,
             deny_cache_hits: 0,

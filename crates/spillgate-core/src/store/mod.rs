@@ -11,7 +11,7 @@ use core::future::Future;
 
 use crate::{Decision, Hit, OpKind, Quota, Verdict};
 
-pub use error::{StoreError, StoreErrorKind};
+pub use error::{StoreError, StoreErrorKind, UnclaimedCharge};
 pub use health::{Circuit, StoreCalls, StoreHealth};
 pub use timing::Timing;
 

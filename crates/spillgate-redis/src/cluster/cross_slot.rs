@@ -22,21 +22,23 @@
 //! | allowed | refunded; counted in `refunds_lost` if the refund is not confirmed |
 //! | refused | nothing to refund |
 //! | an error that says that nothing was applied | nothing to refund |
-//! | an error after which the take may have been applied | counted in `refunds_lost`, because there is no receipt |
+//! | no reply before the deadline, or none before the caller went away | given back when the reply comes ([`give_back`](crate::give_back)) |
+//! | another error after which the take may have been applied | counted in `refunds_lost`, because there is no receipt |
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
-use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, StoreError, Time, Verdict};
+use spillgate_core::{Binding, Decision, Hit, Time, Verdict};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::command::ObservedStates;
 use crate::command::key::RedisKey;
-use crate::command::request::Decoded;
-use crate::command::{Command, Encoder, ObservedStates};
-use crate::deny_cache::DenyCache;
 use crate::error::Error;
+use crate::give_back::{Pending, UntilRefunded};
+use crate::store::{InFlight, Inner};
 
 /// The hits in one slot, and their positions in the request.
 struct Part<'q> {
@@ -73,76 +75,56 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     parts
 }
 
-/// The reply of a slot to its part, and when it came.
-struct PartReply<'f, 'r, 'q> {
-    /// The command that was sent. If this part was allowed but the request is not admitted, the command decodes the
-    /// reply a second time.
-    call: Command<'f, 'r, 'q>,
+/// The decision of a slot about its part.
+///
+/// If the part is dropped before it is settled, for example because the caller drops the request before all replies
+/// have come, the units that the slot took are given back.
+struct DecidedPart<'p, 'f, 'q> {
+    part: &'p Part<'q>,
+    pending: Pending<'f, 'p, 'q>,
+    /// The reply. It is decoded again if this part was allowed but the request is not admitted.
     bytes: Vec<u8>,
     /// The verdict on this part alone.
     verdict: Verdict,
     decisions: Vec<Decision>,
     /// When the reply came, by the local clock.
     replied_at: Instant,
+    /// Whether somebody owns the units, because the request was admitted.
+    is_settled: bool,
 }
 
-/// Guards the units that a slot may have charged for a request whose outcome is not known yet.
-///
-/// A guard that is dropped without `settle` counts the slot in `refunds_lost`, because the slot will get no refund. For
-/// example, this happens if the caller drops the request before the replies come.
-struct UnsettledTake<'s>(Option<&'s AtomicU64>);
-
-impl<'s> UnsettledTake<'s> {
-    /// Returns the guard of one part. Only takes are refunded, so the guard of a part without a take counts nothing.
-    fn of(part: &Part<'_>, count: &'s AtomicU64) -> UnsettledTake<'s> {
-        UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
-    }
-
-    /// Turns the guard off. This is correct in three cases: the slot charged nothing, the request was admitted, or a
-    /// refund will be sent.
-    fn settle(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for UnsettledTake<'_> {
+impl Drop for DecidedPart<'_, '_, '_> {
     fn drop(&mut self) {
-        if let Some(count) = self.0 {
-            count.fetch_add(1, Ordering::Relaxed);
+        if !self.is_settled && self.verdict.allowed {
+            self.pending.give_back(&self.bytes, None);
         }
     }
 }
 
-/// A part with its reply, and the guard of the units that it may have taken.
-struct DecidedPart<'p, 'f, 'q, 's> {
+/// Sends one part and decodes its reply.
+async fn send_part<'p, 'f, 'q>(
     part: &'p Part<'q>,
-    reply: PartReply<'f, 'p, 'q>,
-    unsettled: UnsettledTake<'s>,
-}
-
-/// Sends one part and decodes its reply. If a script for takes cannot decide the part, the part is sent again as a call
-/// of the general script `decide`.
-async fn send_part<'f, 'r, 'q>(
-    cluster: &Arc<Cluster>,
-    mut call: Command<'f, 'r, 'q>,
-    hits: usize,
+    mut pending: Pending<'f, 'p, 'q>,
     deadline: Instant,
-) -> Result<PartReply<'f, 'r, 'q>, Error> {
-    let mut decisions = vec![Decision::default(); hits];
-    // The loop ends, because the general script never asks for a second call.
-    loop {
-        let bytes = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
-        let decoded = call.decode(&bytes, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
-        if let Decoded::Verdict(verdict) = decoded {
-            return Ok(PartReply { call, bytes, verdict, decisions, replied_at: Instant::now() });
+) -> Result<DecidedPart<'p, 'f, 'q>, Error> {
+    let mut decisions = vec![Decision::default(); part.hits.len()];
+    match pending.send(&mut decisions, deadline).await {
+        Ok((verdict, bytes)) => {
+            let replied_at = Instant::now();
+            Ok(DecidedPart { part, pending, bytes, verdict, decisions, replied_at, is_settled: false })
+        }
+        Err(error) => {
+            // The other parts are refunded, whatever the policies say. So is this one.
+            drop(pending.unclaimed(&error));
+            Err(error)
         }
     }
 }
 
 pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Error>,
-    /// The takes to refund, if the request was refused or failed.
-    pub(crate) refunds: Refunds,
+    /// Ends when all units that a slot took for the refused or failed request are given back. `None` if there are none.
+    pub(crate) refunded: Option<oneshot::Receiver<Infallible>>,
     /// The states of slots that refused, for the deny cache. Empty if the cache is off.
     pub(crate) observed: Vec<ObservedStates>,
 }
@@ -151,44 +133,30 @@ pub(crate) struct Decided {
 ///
 /// Parts for nodes that may be down are sent first, all at the same time. If one of these parts fails, the other parts
 /// are not sent. If all of these parts are decided, the other parts are sent, also at the same time.
-/// `Cluster::refunds_lost` counts each slot that may have charged its part and that cannot be asked for a refund.
 ///
 /// # Errors
 /// The request cannot be encoded. Nothing was sent.
 pub(crate) async fn decide(
-    cluster: &Arc<Cluster>,
-    encoder: &Encoder,
-    deny_cache: &DenyCache,
+    inner: &Arc<Inner>,
+    cluster: &Cluster,
     now: Option<Time>,
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
-    deadline: Instant,
+    (in_flight, deadline): (InFlight, Instant),
 ) -> Result<Decided, Error> {
     // All parts are encoded before one is sent, so an error here means that nothing was sent.
     let parts = split(hits);
-    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
-    let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
-    let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
+    let all: Result<Vec<_>, Error> = parts.iter().map(|part| Pending::new(inner, now, &part.hits)).collect();
+    let all = parts.iter().zip(all?).map(|(part, pending)| (cluster.serves(part.slot), part, pending));
+    let (sound, doubtful): (Vec<_>, Vec<_>) = all.partition(|(serves, ..)| *serves);
     let (mut decided_parts, mut first_error) = (Vec::with_capacity(parts.len()), None);
     for round in [doubtful, sound] {
         if first_error.is_some() {
             break;
         }
-        let sent = round.into_iter().map(async |(_, part, call)| {
-            let mut unsettled = UnsettledTake::of(part, &cluster.refunds_lost);
-            let reply = send_part(cluster, call, part.hits.len(), deadline).await;
-            let may_have_taken = match &reply {
-                Ok(reply) => reply.verdict.allowed,
-                Err(error) => error.kind.may_have_been_applied(),
-            };
-            if !may_have_taken {
-                unsettled.settle();
-            }
-            reply.map(|reply| DecidedPart { part, reply, unsettled })
-        });
-        // Even if one part fails, the replies to the other parts are awaited, because a take can be refunded only after
-        // its reply.
-        for outcome in join_all(sent).await {
+        // Even if one part fails, the replies to the other parts are awaited, so that they are refunded before the
+        // answer.
+        for outcome in join_all(round.into_iter().map(|(_, part, pending)| send_part(part, pending, deadline))).await {
             match outcome {
                 Ok(decided_part) => decided_parts.push(decided_part),
                 Err(error) => first_error = first_error.or(Some(error)),
@@ -199,106 +167,33 @@ pub(crate) async fn decide(
         copy_decisions(&decided_parts, decisions);
         Verdict::of(hits, decisions, Time::EPOCH).allowed
     };
-    let (mut refunds, mut observed) = (Refunds { now, parts: Vec::new() }, Vec::new());
-    if !is_admitted {
-        for DecidedPart { part, reply, .. } in &mut decided_parts {
-            if reply.verdict.allowed {
-                refunds.parts.extend(ChargedPart::of(part, reply));
-                reply.call.decode_refused(&reply.bytes, &mut reply.decisions)?;
-            } else if deny_cache.is_on() {
-                observed.extend(reply.call.observed(&reply.bytes, reply.replied_at));
+    let (ended, refunded) = oneshot::channel();
+    let until_done = Arc::new(UntilRefunded { _ended: ended, _in_flight: in_flight });
+    let (mut are_refunds_sent, mut observed) = (false, Vec::new());
+    for decided in &mut decided_parts {
+        // A store without scripts refunds nothing. Its refused requests stay charged, and are not counted.
+        decided.is_settled = is_admitted || first_error.is_none() && !decided.pending.call.is_refundable();
+        if !is_admitted && decided.verdict.allowed {
+            if !decided.is_settled {
+                decided.pending.give_back(&decided.bytes, Some(Arc::clone(&until_done)));
+                (decided.is_settled, are_refunds_sent) = (true, true);
             }
-        }
-    }
-    for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
-        // A store without scripts refunds nothing. So if a part has failed, the guards of the other parts stay on, and
-        // `refunds_lost` counts their slots. If no part has failed, `refunds_lost` counts nothing, even if a part was
-        // refused.
-        if first_error.is_none() || reply.call.is_refundable() {
-            unsettled.settle();
+            decided.pending.call.decode_refused(&decided.bytes, &mut decided.decisions)?;
+        } else if !is_admitted && inner.deny_cache.is_on() {
+            observed.extend(decided.pending.call.observed(&decided.bytes, decided.replied_at));
         }
     }
     copy_decisions(&decided_parts, decisions);
-    let latest = decided_parts.iter().map(|decided_part| decided_part.reply.verdict.now).max().unwrap_or_default();
+    let latest = decided_parts.iter().map(|decided| decided.verdict.now).max().unwrap_or_default();
     let verdict = first_error.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
-    Ok(Decided { verdict, refunds, observed })
+    Ok(Decided { verdict, refunded: are_refunds_sent.then_some(refunded), observed })
 }
 
 /// Copies the decisions of each part to the positions of its hits in the request.
-fn copy_decisions(decided_parts: &[DecidedPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
-    for DecidedPart { part, reply, .. } in decided_parts {
-        for (&position, decision) in part.positions.iter().zip(&reply.decisions) {
+fn copy_decisions(decided_parts: &[DecidedPart<'_, '_, '_>], decisions: &mut [Decision]) {
+    for decided in decided_parts {
+        for (&position, decision) in decided.part.positions.iter().zip(&decided.decisions) {
             decisions[position] = *decision;
         }
-    }
-}
-
-/// The refund of a take that was charged.
-struct ChargedTake {
-    key: u128,
-    quota: Quota,
-    refund: Op,
-}
-
-/// Returns the refund of this hit. `None` if the hit is not a take, or if the slot charged nothing for it.
-fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
-    let Op::Take { cost, .. } = hit.op else { return None };
-    decision.receipt?;
-    Some(ChargedTake { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
-}
-
-/// The takes that one slot charged.
-struct ChargedPart {
-    taken: Vec<ChargedTake>,
-    /// The time of the decision, by the clock of the slot's node.
-    now: Time,
-    /// When the reply came, by the local clock.
-    replied_at: Instant,
-}
-
-impl ChargedPart {
-    fn of(part: &Part<'_>, reply: &PartReply<'_, '_, '_>) -> Option<ChargedPart> {
-        let hits = part.hits.iter().zip(&reply.decisions);
-        let taken: Vec<ChargedTake> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
-        (!taken.is_empty()).then_some(ChargedPart { taken, now: reply.verdict.now, replied_at: reply.replied_at })
-    }
-}
-
-/// The refunds for a request that was refused or failed.
-pub(crate) struct Refunds {
-    now: Option<Time>,
-    parts: Vec<ChargedPart>,
-}
-
-impl Refunds {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm their refund.
-    ///
-    /// A refund that arrives after the deadline has no effect. If a token bucket gets units back `d` seconds after they
-    /// were taken, it can admit in `s` seconds as many units as its limit allows in `s + d` seconds. The deadline
-    /// bounds `d`.
-    pub(crate) async fn run(
-        self,
-        cluster: &Arc<Cluster>,
-        encoder: &Encoder,
-        deny_cache: &DenyCache,
-        deadline: Instant,
-    ) -> u64 {
-        let results = join_all(self.parts.iter().map(async |part| {
-            let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
-            let hits: Vec<Hit<'_>> = hits.collect();
-            // The refund can make a cached refusal wrong. After the reply, this guard removes the states from the deny
-            // cache.
-            let _guard = deny_cache.guard(&hits, Instant::now());
-            let mut call = encoder.encode(self.now, &hits)?;
-            // When the reply came, the clock of the slot's node showed `part.now` or a later time. So this clock shows
-            // `part.now + (deadline - part.replied_at)` no later than at the deadline.
-            call.not_after(part.now.after(deadline.saturating_duration_since(part.replied_at)));
-            send_part(cluster, call, hits.len(), deadline).await.map(drop)
-        }));
-        results.await.iter().map(|result| u64::from(result.is_err())).sum()
     }
 }

@@ -21,7 +21,6 @@ pub(crate) mod slot_map;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -39,6 +38,8 @@ use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::race::first_success;
 use crate::connect::url::address_text;
+use crate::connection::Connection;
+use crate::connection::reply::ReplySlot;
 use crate::deadline;
 use crate::error::{self, Error};
 use crate::node::Node;
@@ -74,8 +75,6 @@ pub(crate) struct Cluster {
     read_error: ArcSwapOption<Error>,
     /// Shortens pauses by up to a half.
     jitter: Jitter,
-    /// Counts slots that are perhaps still charged for a request that was not admitted.
-    pub(crate) refunds_lost: AtomicU64,
 }
 
 impl Cluster {
@@ -90,7 +89,6 @@ impl Cluster {
             slot_map_read: Notify::new(),
             read_error: ArcSwapOption::empty(),
             jitter: Jitter::new(),
-            refunds_lost: AtomicU64::new(0),
         }
     }
 
@@ -103,12 +101,13 @@ impl Cluster {
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
+        reply: &Arc<ReplySlot>,
         deadline: Instant,
     ) -> Result<Vec<u8>, Error> {
         let slot = call.slot();
         let mut pause = FIRST_PAUSE;
         let result = loop {
-            match self.send_to_owner(slot, call, deadline).await {
+            match self.send_to_owner(slot, call, reply, deadline).await {
                 Ok(Some(reply)) => break Ok(reply),
                 Ok(None) if Instant::now() + pause < deadline => {}
                 Ok(None) => break Err(Error::new(StoreErrorKind::Moved, "the slot is moving to another node")),
@@ -123,6 +122,11 @@ impl Cluster {
         result
     }
 
+    /// Returns a connection to the owner of the slot, if one is ready.
+    pub(crate) fn connection(&self, slot: u16) -> Option<Connection> {
+        self.nodes.load().owner(slot)?.node.connection()
+    }
+
     /// Returns whether the slot has an owner whose circuit is closed.
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.nodes.load().owner(slot).is_some_and(|member| member.node.circuit() == Circuit::Closed)
@@ -134,13 +138,14 @@ impl Cluster {
         self: &Arc<Cluster>,
         slot: u16,
         call: &Command<'_, '_, '_>,
+        reply: &Arc<ReplySlot>,
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Error> {
         let nodes = self.known_nodes(deadline).await?;
         let no_owner = || Error::new(StoreErrorKind::ClusterDown, "no node owns the slot");
         let (mut node, mut asking) = (Arc::clone(&nodes.owner(slot).ok_or_else(no_owner)?.node), false);
         for _ in 0..=REDIRECTIONS_MAX {
-            let redirection = match node.send(call, asking, deadline).await? {
+            let redirection = match node.send(call, reply, asking, deadline).await? {
                 NodeReply::Bytes(reply) => return Ok(Some(reply)),
                 NodeReply::Elsewhere(redirection) => redirection,
             };

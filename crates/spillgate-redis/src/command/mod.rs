@@ -114,6 +114,18 @@ impl Command<'_, '_, '_> {
         key.map_or(0, |key| key.slot())
     }
 
+    /// Returns the key of a probe in the slot of the command. `None` if the command takes nothing, so that it can be
+    /// sent without a probe.
+    pub(crate) fn probe_key(&self) -> Option<u128> {
+        let hits = match self {
+            Command::Script(call) => call.hits(),
+            Command::Transaction(transaction) => transaction.hits(),
+            Command::Plain(_) => return None,
+        };
+        let take = hits.iter().find(|hit| hit.op.kind() == OpKind::Take)?;
+        Some(take.key >> Hit::SLOT_SHIFT << Hit::SLOT_SHIFT)
+    }
+
     /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. Such a key
     /// causes errors until an operator deletes it.
     pub(crate) fn name_keys(&self, error: Error) -> Error {

@@ -182,6 +182,10 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         self.script
     }
 
+    pub(crate) fn hits(&self) -> &'r [Hit<'q>] {
+        self.hits
+    }
+
     /// Returns the KEYS of the script: the key of each state, once.
     #[must_use]
     pub fn keys(&self) -> &[RedisKey] {
@@ -286,7 +290,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
 
     /// Turns the call into a call of the general script, which can decide every state. So a request needs at most two
     /// calls.
-    fn call_again(&mut self) -> Decoded {
+    pub(crate) fn call_again(&mut self) -> Decoded {
         (self.script, self.arguments[1]) = self.general_script();
         Decoded::CallAgain
     }

@@ -115,6 +115,10 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         self.hits.first().map(RedisKey::of)
     }
 
+    pub(crate) fn hits(&self) -> &'r [Hit<'q>] {
+        self.hits
+    }
+
     pub(crate) fn counters(&self) -> impl Iterator<Item = RedisKey> {
         self.counters.iter().map(|counter| counter.key)
     }

@@ -12,12 +12,11 @@
 
 use std::collections::VecDeque;
 
-use redis::Value;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
+use crate::connection::reply::ReplySender;
 
 /// The maximum number of takes in one call. While Redis executes a call, all its other clients wait. This maximum
 /// bounds their wait to 0.1 to 0.2 ms.
@@ -29,9 +28,9 @@ const BATCHES_KEPT: usize = 4;
 /// The callers that wait for the reply to a command.
 pub(crate) enum Awaited {
     /// One caller waits for the whole reply.
-    One(oneshot::Sender<Value>),
+    One(ReplySender),
     /// Each caller waits for one element of the reply.
-    Each(Vec<oneshot::Sender<Value>>),
+    Each(Vec<ReplySender>),
 }
 
 impl Awaited {
@@ -60,7 +59,7 @@ impl Batches {
 
     /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched,
     /// so the cost of a push has a bound.
-    pub(crate) fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
+    pub(crate) fn push(&mut self, take: &EncodedTake<'_>, caller: ReplySender) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
         if let Some(batch) = last.find(|batch| batch.fits(take)) {
             return batch.push(take, caller);
@@ -79,9 +78,9 @@ impl Batches {
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
         let mut left_out = 0;
         for batch in &mut self.batches[..self.used] {
-            if batch.callers.iter().all(oneshot::Sender::is_closed) {
+            if batch.callers.iter().all(ReplySender::has_left) {
                 left_out += batch.callers.len();
-                batch.callers.clear();
+                batch.callers.drain(..).for_each(ReplySender::discard);
             } else {
                 awaited.push_back(batch.write(out));
             }
@@ -104,7 +103,7 @@ struct Batch {
     /// `ARGV[2]` of the script: the arguments of all takes, one after the other.
     arguments: Vec<u8>,
     /// The callers, in the order of their takes.
-    callers: Vec<oneshot::Sender<Value>>,
+    callers: Vec<ReplySender>,
 }
 
 impl Batch {
@@ -118,7 +117,7 @@ impl Batch {
         self.callers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
 
-    fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
+    fn push(&mut self, take: &EncodedTake<'_>, caller: ReplySender) {
         write_bytes(take.key, &mut self.keys);
         self.arguments.extend_from_slice(take.argument);
         self.callers.push(caller);

@@ -24,6 +24,7 @@ mod batch;
 mod calls;
 mod driver;
 mod queue;
+pub(crate) mod reply;
 mod resp;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use crate::command::request::EncodedTake;
 use crate::connection::driver::Driver;
 use crate::connection::queue::Queue;
+use crate::connection::reply::{Caller, Heir, ReplySlot};
 
 pub(crate) use calls::CallCounters;
 
@@ -63,19 +65,46 @@ impl Connection {
     /// The error of Redis, or the reason why the connection has ended. If the connection already waits for too many
     /// replies, nothing is sent, and the error has the kind `Client`.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let receivers = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
-        let mut values = self.0.replies(receivers).await?;
-        values.pop().unwrap_or(Value::Nil).extract_error()
+        self.send_in(&Caller::default().0, command).await
     }
 
-    /// Sends one take and returns its reply. The take may share a call with other takes. A call is not written if the
-    /// callers of all its takes have stopped waiting.
+    /// Sends one command, like [`send`](Connection::send). The reply comes through `slot`, whose owner can leave an
+    /// heir.
+    pub(crate) async fn send_in(&self, slot: &Arc<ReplySlot>, command: &Cmd) -> RedisResult<Value> {
+        self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), [slot.open()]))?;
+        self.0.reply(slot).await?.extract_error()
+    }
+
+    /// Sends one take and returns its reply, which comes through `slot`. The take may share a call with other takes. A
+    /// call is not written if the callers of all its takes have stopped waiting.
     ///
     /// # Errors
     /// The same errors as [`send`](Connection::send) returns.
-    pub(crate) async fn send_take(&self, take: &EncodedTake<'_>) -> RedisResult<Value> {
-        let receiver = self.0.put(1, |state| state.push_take(take))?;
-        self.0.reply(receiver).await?.extract_error()
+    pub(crate) async fn send_take(&self, slot: &Arc<ReplySlot>, take: &EncodedTake<'_>) -> RedisResult<Value> {
+        self.0.put(1, |state| state.push_take(take, slot.open()))?;
+        self.0.reply(slot).await?.extract_error()
+    }
+
+    /// Sends several commands, and returns the reply to the last one, which comes through `slot`.
+    ///
+    /// # Errors
+    /// The first error among the replies, or the same errors as [`send`](Connection::send) returns.
+    pub(crate) async fn send_last(&self, slot: &Arc<ReplySlot>, commands: &Pipeline) -> RedisResult<Value> {
+        let first: Vec<Caller> = (1..commands.len()).map(|_| Caller::default()).collect();
+        let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
+        let senders = || first.iter().map(|caller| caller.0.open()).chain([slot.open()]);
+        self.0.put(commands.len(), |state| state.push_commands(write, senders()))?;
+        for caller in &first {
+            self.0.reply(&caller.0).await?.extract_error()?;
+        }
+        self.0.reply(slot).await?.extract_error()
+    }
+
+    /// Sends one command whose reply goes to the heir. If it cannot be sent, the heir gets no reply.
+    pub(crate) fn post(&self, command: &Cmd, heir: Box<dyn Heir>) {
+        let sender = ReplySlot::inherited(heir);
+        // If the queue refuses the command, the sender is dropped, and the heir is told.
+        let _ = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), [sender]));
     }
 }
 
@@ -92,11 +121,15 @@ impl ConnectionLike for Connection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
-            let replies = offset + count;
+            let callers: Vec<Caller> = (0..offset + count).map(|_| Caller::default()).collect();
             let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
-            let receivers = self.0.put(replies, |state| state.push_commands(write, replies))?;
-            let mut values = self.0.replies(receivers).await?;
-            Ok(values.drain(offset..).collect())
+            let senders = || callers.iter().map(|caller| caller.0.open());
+            self.0.put(callers.len(), |state| state.push_commands(write, senders()))?;
+            let mut values = Vec::with_capacity(callers.len());
+            for caller in &callers {
+                values.push(self.0.reply(&caller.0).await?);
+            }
+            Ok(values.split_off(offset))
         })
     }
 

@@ -16,13 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Value};
-use smallvec::SmallVec;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::command::request::EncodedTake;
 use crate::connection::batch::{Awaited, Batches};
 use crate::connection::calls::{CallCounters, Unanswered};
+use crate::connection::reply::{ReplySender, ReplySlot};
 
 /// What a connection and its driver share.
 pub(crate) struct Queue {
@@ -40,7 +39,7 @@ pub(crate) struct QueueState {
     /// Takes that are not written yet. Until a take is written, more takes may share its call.
     batches: Batches,
     /// For each command in `commands` and each written command that has no reply yet, the callers that get its reply.
-    /// The reply for a caller that no longer waits is dropped.
+    /// The reply for a caller that no longer waits goes to its heir.
     awaited: VecDeque<Awaited>,
     /// The calls that were written and have no reply yet, if calls are counted.
     unanswered: Unanswered,
@@ -54,27 +53,19 @@ pub(crate) struct QueueState {
 }
 
 impl QueueState {
-    /// Adds commands that get this many replies. Returns one receiver for each reply. `write` appends the bytes of the
-    /// commands.
+    /// Adds commands. `callers` get their replies, one each. `write` appends the bytes of the commands.
     pub(crate) fn push_commands(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
-        replies: usize,
-    ) -> SmallVec<[oneshot::Receiver<Value>; 1]> {
+        callers: impl IntoIterator<Item = ReplySender>,
+    ) {
         write(&mut self.commands);
-        let receivers = (0..replies).map(|_| {
-            let (sender, receiver) = oneshot::channel();
-            self.awaited.push_back(Awaited::One(sender));
-            receiver
-        });
-        receivers.collect()
+        self.awaited.extend(callers.into_iter().map(Awaited::One));
     }
 
     /// Adds a take. If its call has several takes, the reply to the take is one element of the reply to the call.
-    pub(crate) fn push_take(&mut self, take: &EncodedTake<'_>) -> oneshot::Receiver<Value> {
-        let (sender, receiver) = oneshot::channel();
-        self.batches.push(take, sender);
-        receiver
+    pub(crate) fn push_take(&mut self, take: &EncodedTake<'_>, caller: ReplySender) {
+        self.batches.push(take, caller);
     }
 
     fn is_empty(&self) -> bool {
@@ -106,12 +97,11 @@ impl Queue {
         let _ = self.counters.set(Arc::clone(counters));
     }
 
-    /// Adds commands or a take with this many replies. The closure `put` adds them under the lock, and returns the
-    /// receivers that the caller waits for.
+    /// Adds commands or a take with this many replies. The closure `put` adds them under the lock.
     ///
     /// # Errors
     /// The connection has ended, or too many callers wait. Nothing was added.
-    pub(crate) fn put<T>(&self, replies: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
+    pub(crate) fn put(&self, replies: usize, put: impl FnOnce(&mut QueueState)) -> RedisResult<()> {
         let mut queue = self.queue();
         if let Some(why) = &queue.ended {
             return Err(why.clone());
@@ -121,36 +111,21 @@ impl Queue {
         }
         let is_first = queue.is_empty();
         queue.waiting += replies;
-        let added = put(&mut queue);
+        put(&mut queue);
         drop(queue);
         // If the queue was not empty, the driver has already been woken.
         if is_first {
             self.driver.wake();
         }
-        Ok(added)
+        Ok(())
     }
 
     /// Waits for one reply.
     ///
     /// # Errors
     /// The reason why the connection ended before the reply came. An error that Redis sent is returned as a value.
-    pub(crate) async fn reply(&self, receiver: oneshot::Receiver<Value>) -> RedisResult<Value> {
-        receiver.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
-    }
-
-    /// Waits for several replies, in the order of their commands.
-    ///
-    /// # Errors
-    /// The same errors as [`reply`](Queue::reply) returns.
-    pub(crate) async fn replies(
-        &self,
-        receivers: SmallVec<[oneshot::Receiver<Value>; 1]>,
-    ) -> RedisResult<SmallVec<[Value; 1]>> {
-        let mut values = SmallVec::with_capacity(receivers.len());
-        for receiver in receivers {
-            values.push(self.reply(receiver).await?);
-        }
-        Ok(values)
+    pub(crate) async fn reply(&self, slot: &ReplySlot) -> RedisResult<Value> {
+        slot.wait().await.ok_or_else(|| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
     }
 
     /// Clears `written`, and fills it with the bytes that the driver must write next.
@@ -179,7 +154,7 @@ impl Queue {
         drop(queue);
         let callers = match awaited {
             Awaited::One(sender) => {
-                let _ = sender.send(value);
+                sender.send(value);
                 return Ok(());
             }
             Awaited::Each(callers) => callers,
@@ -195,7 +170,7 @@ impl Queue {
             }
         };
         for (caller, value) in callers.into_iter().zip(values) {
-            let _ = caller.send(value);
+            caller.send(value);
         }
         Ok(())
     }

@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::time::timeout;
 
 use super::Connection;
+use super::reply::Caller;
 use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
@@ -30,6 +31,12 @@ fn ping() -> Cmd {
 
 fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> EncodedTake<'t> {
     EncodedTake { script, time: b"", key, argument }
+}
+
+/// Sends a take for a caller without an heir.
+async fn send_take(connection: &Connection, take: &EncodedTake<'_>) -> RedisResult<Value> {
+    let caller = Caller::default();
+    connection.send_take(&caller.0, take).await
 }
 
 /// Returns the next `length` bytes that the connection has written.
@@ -71,7 +78,7 @@ async fn takes_of_one_turn_are_one_call_and_each_has_its_reply() {
             .zip(&arguments)
             .map(|(key, argument)| take(Script::TAKE_BUCKET, key.as_bytes(), argument.as_bytes()))
             .collect();
-        let requests = join_all(takes.iter().map(|take| connection.send_take(take)));
+        let requests = join_all(takes.iter().map(|take| send_take(&connection, take)));
         let server_side = async {
             let names: Vec<&str> = keys.iter().map(String::as_str).collect();
             let expected = call(Script::TAKE_BUCKET, &names, &arguments.concat());
@@ -95,7 +102,7 @@ async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_th
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
     let timed = EncodedTake { time: b"000000009", ..bucket };
     let takes: Vec<_> = [window, timed].into_iter().chain([bucket; 33]).collect();
-    let requests = join_all(takes.iter().map(|take| connection.send_take(take)));
+    let requests = join_all(takes.iter().map(|take| send_take(&connection, take)));
     let server_side = async {
         let mut at_a_time = cmd("EVALSHA");
         at_a_time.arg(Script::TAKE_BUCKET.sha()).arg(1).arg("b").arg("000000009").arg("1");
@@ -121,7 +128,7 @@ async fn an_error_is_that_of_one_take_or_of_all() {
     let (connection, mut server) = connected(100);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     for (reply, errors) in [("*3\r\n+a\r\n-NOPERM no\r\n+c\r\n", [false, true, false]), ("-NOPERM no\r\n", [true; 3])] {
-        let requests = join_all([(); 3].map(|()| connection.send_take(&bucket)));
+        let requests = join_all([(); 3].map(|()| send_take(&connection, &bucket)));
         let server_side = async {
             read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
             server.write_all(reply.as_bytes()).await.expect("the socket accepts it");
@@ -157,7 +164,7 @@ async fn commands_that_belong_together_stay_together() {
     commands.cmd("ASKING").ignore().cmd("GET").arg("a");
     let other = connection.clone();
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    let requests = join(commands.query_async::<(i64,)>(&mut connection), other.send_take(&bucket));
+    let requests = join(commands.query_async::<(i64,)>(&mut connection), send_take(&other, &bucket));
     let server_side = async {
         let expected = [commands.get_packed_pipeline(), call(Script::TAKE_BUCKET, &["b"], "1")].concat();
         assert_eq!(read(&mut server, expected.len()).await, expected);
@@ -175,7 +182,7 @@ async fn a_reply_that_no_caller_waits_for_is_skipped() {
         let wait = Duration::from_millis(1);
         let requests = async {
             if late {
-                assert!(timeout(wait, connection.send_take(&bucket)).await.is_err(), "no reply has come yet");
+                assert!(timeout(wait, send_take(&connection, &bucket)).await.is_err(), "no reply has come yet");
             }
             connection.send(&ping()).await
         };
@@ -206,7 +213,7 @@ async fn a_connection_waits_for_a_bounded_number_of_replies() {
     assert_eq!(kinds, [None, None, Some(redis::ErrorKind::Client)]);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let server_side = async { server.write_all(b":3\r\n").await.expect("the socket accepts it") };
-    let (reply, ()) = join(connection.send_take(&bucket), server_side).await;
+    let (reply, ()) = join(send_take(&connection, &bucket), server_side).await;
     assert_eq!(reply.expect("the queue has capacity again"), Value::Int(3));
 }
 
@@ -226,8 +233,8 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
         let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
         let requests = async {
             let pinged = async { connection.send(&ping()).await.map(drop) };
-            let took = async { connection.send_take(&bucket).await.map(drop) };
-            let took_too = async { connection.send_take(&bucket).await.map(drop) };
+            let took = async { send_take(&connection, &bucket).await.map(drop) };
+            let took_too = async { send_take(&connection, &bucket).await.map(drop) };
             (join(pinged, join(took, took_too)).await, connection.send(&ping()).await.map(drop))
         };
         let server_side = async {
@@ -288,9 +295,9 @@ async fn takes_that_no_caller_waits_for_are_not_written() {
     let (connection, driver) = Connection::new(ours, 3);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
-    let dropped = join(connection.send_take(&bucket), connection.send_take(&bucket));
+    let dropped = join(send_take(&connection, &bucket), send_take(&connection, &bucket));
     assert!(timeout(Duration::from_millis(1), dropped).await.is_err(), "the driver is not polled");
-    let requests = join(connection.send_take(&window), async {
+    let requests = join(send_take(&connection, &window), async {
         tokio::spawn(driver);
         let expected = call(Script::TAKE_WINDOW, &["w"], "2");
         assert_eq!(read(&mut server, expected.len()).await, expected);
@@ -298,7 +305,7 @@ async fn takes_that_no_caller_waits_for_are_not_written() {
     });
     let (reply, ()) = requests.await;
     assert_eq!(reply.expect("a reply"), Value::Int(1));
-    let all = join_all([(); 4].map(|()| connection.send_take(&bucket)));
+    let all = join_all([(); 4].map(|()| send_take(&connection, &bucket)));
     let server_side = async {
         read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
         server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("the socket accepts it");

@@ -16,6 +16,9 @@
 //! | the connection waits for too many replies | `Overloaded` | none |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
 //!
+//! While the breaker is open, the first request after the pause tries the node with a probe: a take that belongs to
+//! nobody. Only after a reply to the probe, the request itself is sent.
+//!
 //! A probe that had too little time, or that fails as `Overloaded`, says nothing about the node. The breaker is then
 //! open again, and the next request is the probe.
 
@@ -28,13 +31,16 @@ pub(crate) mod status;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use spillgate_core::{Circuit, StoreErrorKind};
+use spillgate_core::{Anchor, Binding, Circuit, Hit, Op, Quota, StoreErrorKind};
 use tokio::time::Instant;
 
-use crate::command::Command;
+use crate::command::{Command, Encoder};
 use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::url::address_text;
+use crate::connection::Connection;
+use crate::connection::reply::{Caller, ReplySlot};
 use crate::deadline;
 use crate::error::{self, Error};
 use crate::node::pool::Pool;
@@ -47,15 +53,26 @@ pub(crate) struct Node {
     /// The tasks of the connections own the pool too. So the pool would outlive the node if `drop` did not end the
     /// pool.
     pool: Arc<Pool>,
+    /// Encodes the probes.
+    encoder: Encoder,
+    probe: Quota,
+}
+
+/// Returns the quota of probes. Its state soon expires. Every store can serve it, also one without scripts.
+pub(crate) fn probe_quota() -> Quota {
+    let quota = Quota::fixed_window(1, Duration::from_millis(1)).anchor(Anchor::FirstHit).build();
+    quota.expect("invariant: a millisecond is a valid window")
 }
 
 impl Node {
     /// Returns a node without connections. Requests and [`wait_connected`](Node::wait_connected) make the connections.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Node {
-        Node { pool: Arc::new(Pool::new(endpoint, settings)) }
+        let pool = Arc::new(Pool::new(endpoint, settings));
+        Node { pool, encoder: Encoder::new(settings), probe: probe_quota() }
     }
 
-    /// Sends the command and returns its reply, or an error if no reply comes before the deadline.
+    /// Sends the command and returns its reply, or an error if no reply comes before the deadline. The reply to a script
+    /// comes through `slot`, so that its owner can learn of a reply that comes later.
     ///
     /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots.
     /// In both cases the node has replied that it did nothing. `asking` is true if another node has redirected the
@@ -63,12 +80,38 @@ impl Node {
     pub(crate) async fn send(
         &self,
         call: &Command<'_, '_, '_>,
+        slot: &Arc<ReplySlot>,
         asking: bool,
         deadline: Instant,
     ) -> Result<NodeReply, Error> {
-        if !self.admits() {
+        if self.circuit() != Circuit::Closed {
+            self.try_again(call, deadline).await?;
+        }
+        self.send_admitted(call, slot, asking, deadline).await
+    }
+
+    /// Tries a node whose breaker is open, if its time has come, with a take from a key that no request uses. A take of
+    /// the request would stay taken if the node were still too slow.
+    ///
+    /// # Errors
+    /// The breaker is open, or the node still does not serve.
+    async fn try_again(&self, call: &Command<'_, '_, '_>, deadline: Instant) -> Result<(), Error> {
+        if !self.pool.breaker.admits(self.pool.at_ns(Instant::now())) {
             return Err(Error::new(StoreErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
         }
+        let Some(key) = call.probe_key() else { return Ok(()) };
+        let hits = [Hit::new(key, &self.probe, Op::take(1), Binding::Enforce)];
+        let probe = self.encoder.encode(None, &hits)?;
+        self.send_admitted(&probe, &Caller::default().0, false, deadline).await.map(drop)
+    }
+
+    async fn send_admitted(
+        &self,
+        call: &Command<'_, '_, '_>,
+        slot: &Arc<ReplySlot>,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<NodeReply, Error> {
         let live = self.pool.live(deadline).await?;
         let sent_at = Instant::now();
         // A command that is written is executed even if no caller waits for the reply. So the command is not written
@@ -77,7 +120,7 @@ impl Node {
             self.pool.breaker.inconclusive();
             return Err(Error::new(StoreErrorKind::NotSent, "no time was left to send the request"));
         }
-        let Some(reply) = deadline::wait_until(deadline, pin!(reply(&live, call, asking))).await else {
+        let Some(reply) = deadline::wait_until(deadline, pin!(reply(&live, call, slot, asking))).await else {
             live.suspect();
             self.pool.no_reply(sent_at);
             return Err(Error::new(StoreErrorKind::Timeout, "no answer before the deadline"));
@@ -101,10 +144,9 @@ impl Node {
         reply
     }
 
-    /// Returns whether the breaker allows a request. The clock is not read while the breaker is closed.
-    fn admits(&self) -> bool {
-        let breaker = &self.pool.breaker;
-        breaker.circuit() == Circuit::Closed || breaker.admits(self.pool.at_ns(Instant::now()))
+    /// Returns a connection that is ready, if there is one.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        self.pool.any_live().map(|live| live.connection.clone())
     }
 
     /// Waits for a connection until the deadline.

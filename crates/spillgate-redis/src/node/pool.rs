@@ -212,7 +212,7 @@ impl Pool {
     }
 
     /// Returns the first connection that is ready, for a thread whose own connection is not ready.
-    fn any_live(&self) -> Option<Arc<LiveConnection>> {
+    pub(crate) fn any_live(&self) -> Option<Arc<LiveConnection>> {
         self.entries.iter().find_map(|entry| entry.live.load_full())
     }
 

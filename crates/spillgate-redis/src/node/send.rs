@@ -14,6 +14,8 @@
 //! < <the time, and the state as it was before the charge>
 //! ```
 
+use std::sync::Arc;
+
 use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use spillgate_core::StoreErrorKind;
 
@@ -22,6 +24,7 @@ use crate::command::plain::{PlainCommands, flatten};
 use crate::command::request::ScriptCall;
 use crate::command::script::Script;
 use crate::command::transaction::{Transaction, numbers};
+use crate::connection::reply::ReplySlot;
 use crate::error::Error;
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
@@ -41,15 +44,20 @@ pub(crate) enum NodeReply {
     Elsewhere(Redirection),
 }
 
-/// Sends the command on this connection and returns the reply. If no reply comes, the function waits until the
+/// Sends the command on this connection and returns the reply. The reply to a script comes through `slot`. If no reply comes, the function waits until the
 /// connection ends. So the caller must set a deadline.
 ///
 /// # Errors
 /// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have
 /// been executed. In all other cases, the kind of the node's error, or [`Disconnected`](StoreErrorKind::Disconnected).
-pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
+pub(crate) async fn reply(
+    live: &LiveConnection,
+    call: &Command<'_, '_, '_>,
+    slot: &Arc<ReplySlot>,
+    asking: bool,
+) -> Result<NodeReply, Error> {
     let reply = match call {
-        Command::Script(request) => send_script(live, request, asking).await,
+        Command::Script(request) => send_script(live, request, slot, asking).await,
         Command::Transaction(transaction) => send_transaction(live, transaction, asking).await,
         Command::Plain(plain) => send_plain(live, plain, asking).await,
     };
@@ -74,33 +82,34 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 async fn send_script(
     live: &LiveConnection,
     request: &ScriptCall<'_, '_>,
+    slot: &Arc<ReplySlot>,
     asking: bool,
 ) -> RedisResult<Option<Vec<u8>>> {
     let batched = request.take().filter(|_| live.has_all_slots());
     let mut reply = match batched {
-        Some(take) => live.connection.send_take(&take).await,
-        None => send_alone(live, &command(request), asking).await,
+        Some(take) => live.connection.send_take(slot, &take).await,
+        None => send_alone(live, &command(request), slot, asking).await,
     };
     if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
         live.lacks_slots();
-        reply = send_alone(live, &command(request), asking).await;
+        reply = send_alone(live, &command(request), slot, asking).await;
     }
     for _ in 0..LOADS_MAX {
         if !is_error(&reply, ServerErrorKind::NoScript) {
             break;
         }
         let all = commands(asking, &command(request), Some(request.script()));
-        reply = all.query_async(&mut live.connection.clone()).await.map(|(reply,)| reply);
+        reply = live.connection.send_last(slot, &all).await;
     }
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
 /// Sends one command that shares no call with other requests. If `asking` is true, ASKING is sent before the command.
-async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+async fn send_alone(live: &LiveConnection, command: &Cmd, slot: &Arc<ReplySlot>, asking: bool) -> RedisResult<Value> {
     if !asking {
-        return live.connection.send(command).await;
+        return live.connection.send_in(slot, command).await;
     }
-    commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
+    live.connection.send_last(slot, &commands(asking, command, None)).await
 }
 
 fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {

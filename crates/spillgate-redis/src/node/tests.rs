@@ -14,6 +14,7 @@ use crate::command::Command;
 use crate::command::request::ScriptCall;
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
+use crate::connection::reply::Caller;
 use crate::error::Error;
 use crate::settings::Settings;
 
@@ -48,7 +49,8 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     let quota = Quota::per_minute(5).build().expect("the quota is valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
-    let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
+    let kind =
+        async |deadline| server.send(&call, &Caller::default().0, false, deadline).await.err().map(|error| error.kind);
     // On a busy machine, the millisecond can be over before the request is sent.
     let mut late = Some(StoreErrorKind::NotSent);
     while late == Some(StoreErrorKind::NotSent) {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 use crate::support::server::Server;
-use crate::transport::proxy::delayed;
+use crate::transport::proxy::{Delay, delayed};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
@@ -78,7 +78,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_without_time_affect_no_other_caller() {
     let server = Server::start();
-    let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Duration::from_millis(20)).await);
+    let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Delay::of(Duration::from_millis(20)), 1).await);
     let store = RedisStore::new(&Settings { max_failures: 2, connections: 1, ..with_long_timeouts(&url) })
         .expect("the URL is valid");
     store.wait_connected().await.expect("the server is there");

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::common::{PATIENCE, with_long_timeouts};
 use crate::support::server::Server;
-use crate::transport::proxy::delayed;
+use crate::transport::proxy::{Delay, delayed};
 
 /// Starts a simulated Redis whose list has two entries. Its first `short` scans show only one of them, on whichever
 /// connection they come. Returns the URL of this Redis.
@@ -75,7 +75,7 @@ async fn a_slow_store_cannot_make_a_reading_long() {
     let fill = "for i = 1, 1000 do redis.call('HSET', KEYS[1], 'entry ' .. i, string.rep('x', 100)) end";
     server.run(&["EVAL", fill, "1", "sg:{lists}:blocks"]);
     // There are at least five replies, because no page has more than a few hundred entries.
-    let late = delayed(server.port(), Duration::from_millis(400)).await;
+    let late = delayed(server.port(), Delay::of(Duration::from_millis(400)), 1).await;
     let store = RedisStore::new(&with_long_timeouts(&format!("redis://127.0.0.1:{late}/"))).expect("the URL is valid");
     let read = store.read_list("blocks", 1000, PATIENCE).await.expect("there is time");
     assert_eq!(read.len(), 1000);

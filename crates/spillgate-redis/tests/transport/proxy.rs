@@ -42,19 +42,42 @@ impl Proxy {
     }
 }
 
-/// Starts a proxy for the port `to` that forwards replies after `wait`. Returns the proxy's port.
-pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
+/// How long replies are held back. It can be changed at any time.
+#[derive(Clone, Default)]
+pub(crate) struct Delay(Arc<AtomicU64>);
+
+impl Delay {
+    pub(crate) fn of(wait: Duration) -> Delay {
+        let delay = Delay::default();
+        delay.set(wait);
+        delay
+    }
+
+    pub(crate) fn set(&self, wait: Duration) {
+        self.0.store(wait.as_micros().try_into().expect("a short time"), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Starts a proxy for the port `to`. It holds back the replies on every `of`th connection. Returns the proxy's port.
+pub(crate) async fn delayed(to: u16, delay: Delay, of: usize) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let port = listener.local_addr().expect("the listener has an address").port();
     tokio::spawn(async move {
+        let mut number = 0;
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(pass_late(client, to, wait));
+            let delay = if number % of == 0 { delay.clone() } else { Delay::default() };
+            number += 1;
+            tokio::spawn(pass_late(client, to, delay));
         }
     });
     port
 }
 
-async fn pass_late(client: TcpStream, to: u16, wait: Duration) {
+async fn pass_late(client: TcpStream, to: u16, delay: Delay) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
@@ -62,7 +85,7 @@ async fn pass_late(client: TcpStream, to: u16, wait: Duration) {
     let read = async move {
         let mut reply = vec![0; 65536];
         while let Ok(size @ 1..) = from_server.read(&mut reply).await {
-            let _ = late.send((Instant::now() + wait, reply[..size].to_vec()));
+            let _ = late.send((Instant::now() + delay.get(), reply[..size].to_vec()));
         }
     };
     let write = async move {

@@ -19,6 +19,7 @@ pub struct StoreMetrics {
     circuit: Gauge,
     in_flight: Gauge,
     refunds_lost: Counter,
+    given_back: Counter,
     calls: Counter,
     call_requests: Counter,
     call_durations: Arc<Histogram>,
@@ -48,9 +49,14 @@ impl StoreMetrics {
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_refunds_lost",
-                "Charges of requests that were not admitted. A reply or a refund was lost, so a hash slot of a cluster may \
-                 have kept the charge. With store.scripts: off, refused requests are always charged, and this \
+                "Charges of requests that were not admitted. A reply or a refund was lost, so the shared store may have \
+                 kept the charge. With store.scripts: off, refused requests are always charged, and this \
                  metric does not count these charges",
+            ),
+            given_back: registry.counter(
+                "store_given_back",
+                "Charges that were given back: the reply of the shared store came after the deadline or after the \
+                 caller had gone, or another hash slot refused the request",
             ),
             calls: registry.counter(
                 "store_calls",
@@ -88,6 +94,7 @@ impl StoreMetrics {
             self.failures[*kind as usize].raise_to(*failures);
         }
         self.refunds_lost.raise_to(health.refunds_lost);
+        self.given_back.raise_to(health.given_back);
         self.calls.raise_to(health.calls.sent);
         self.call_requests.raise_to(health.calls.requests);
         self.call_durations.copy(&health.calls.durations, health.calls.duration_sum_ns);
