@@ -73,6 +73,8 @@ pub use op::{Op, OpKind};
 pub use packed::Packed;
 pub use quota::{Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
 pub use state::State;
-pub use store::{Circuit, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth, Timing, UnclaimedCharge};
+pub use store::{
+    Circuit, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth, StoreMemory, Timing, UnclaimedCharge,
+};
 pub use time::Time;
 pub use verdict::{Source, Verdict};

@@ -11,7 +11,7 @@
 //! | `NotSent`, `CircuitOpen` | no | no | look at [`RedisStore::last_error`](crate::RedisStore::last_error) |
 //! | `Overloaded` | no | no | raise [`Settings::max_in_flight`](crate::Settings::max_in_flight), or send less |
 //! | `ReadOnly`, `Loading`, `Busy`, `ClusterDown` | yes | no | wait: the breaker is open until Redis serves again |
-//! | `OutOfMemory` | yes | no | raise `maxmemory`, or let Redis evict keys that expire (`volatile-ttl`) |
+//! | `OutOfMemory` | yes | no | raise `maxmemory` |
 //! | `NoPermission` | perhaps | no | check the login, and the rights that [`Settings::commands`](crate::Settings::commands) lists |
 //! | `WrongType` | yes | no | delete the key that the error names |
 //! | `Moved` | yes | no | wait; if the URL is that of a single Redis server, write the URL of a cluster |

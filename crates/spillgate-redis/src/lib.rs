@@ -51,6 +51,7 @@ mod error;
 mod failures;
 mod give_back;
 mod lists;
+mod memory;
 mod modes;
 mod node;
 mod not_redis;

@@ -370,6 +370,14 @@ impl RedisStore {
         }
     }
 
+    /// Returns a connection to each known server that has one.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        match &self.inner.topology {
+            Topology::Single { node, .. } => node.connection().into_iter().collect(),
+            Topology::Cluster(cluster) => cluster.connections(),
+        }
+    }
+
     /// Returns the number of requests that wait for their replies.
     #[must_use]
     pub fn in_flight(&self) -> usize {

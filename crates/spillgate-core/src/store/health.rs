@@ -133,3 +133,23 @@ impl StoreHealth {
         }
     }
 }
+
+/// The memory of a store outside the process, as its nodes report it.
+///
+/// ```
+/// use spillgate_core::StoreMemory;
+///
+/// let mut memory = StoreMemory::default();
+/// (memory.used_bytes, memory.max_bytes) = (512, 1024);
+/// assert_eq!(memory.evicted_keys, 0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct StoreMemory {
+    /// The bytes in use, of the node that is fullest.
+    pub used_bytes: u64,
+    /// The memory limit of the same node, in bytes. 0 if it has none.
+    pub max_bytes: u64,
+    /// How many keys all nodes together have evicted since they started. An evicted key is a count that begins again.
+    pub evicted_keys: u64,
+}

@@ -127,6 +127,11 @@ impl Cluster {
         self.nodes.load().owner(slot)?.node.connection()
     }
 
+    /// Returns a connection to each owner of slots that has one.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        self.nodes.load().owners().iter().filter_map(|member| member.node.connection()).collect()
+    }
+
     /// Returns whether the slot has an owner whose circuit is closed.
     pub(crate) fn serves(&self, slot: u16) -> bool {
         self.nodes.load().owner(slot).is_some_and(|member| member.node.circuit() == Circuit::Closed)

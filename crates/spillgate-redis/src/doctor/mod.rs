@@ -306,7 +306,7 @@ impl Info {
 }
 
 /// Returns the value in the line `name:value`.
-fn field(text: &str, name: &str) -> Option<String> {
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 

@@ -91,6 +91,30 @@ fn more_requests_than_may_wait_are_answered_by_policy_at_once() {
     eventually("no request waits", || (metric(&server, "spillgate_store_in_flight") == 0).then_some(()));
 }
 
+/// Redis decides every request while it evicts, so only this metric and this line show that limits begin again.
+#[test]
+fn evicted_keys_are_a_metric_and_a_line() {
+    let (redis, folder) = (Redis::start_with(&["--maxmemory-policy", "allkeys-lru"]), rules(ALLOWED));
+    let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
+    until_store(server.http(), "user", "first");
+    eventually("the memory is known", || {
+        http::get(server.admin(), "/metrics", &[]).body.contains("\nspillgate_store_memory_bytes ").then_some(())
+    });
+    assert!(metric(&server, "spillgate_store_memory_bytes") > 0);
+    assert_eq!(
+        (metric(&server, "spillgate_store_memory_max_bytes"), metric(&server, "spillgate_store_evicted_keys_total")),
+        (0, 0)
+    );
+    for number in 0..50 {
+        redis.run(&["set", &format!("other:{number}"), "1"]);
+    }
+    redis.run(&["config", "set", "maxmemory", "1"]);
+    let evicted = logged(&server.process, "the store evicts keys");
+    assert!(evicted.contains("noeviction"), "{evicted}");
+    assert!(metric(&server, "spillgate_store_evicted_keys_total") > 0);
+    assert_eq!(metric(&server, "spillgate_store_memory_max_bytes"), 1);
+}
+
 #[test]
 fn units_that_cannot_be_refunded_are_counted() {
     let (cluster, folder) = (Cluster::start(), rules(ALLOWED));

@@ -29,6 +29,9 @@ pub struct StoreMetrics {
     /// decides when the store counts as down.
     pub up: Gauge,
     /// How many times the store began to answer again after it counted as down.
+    pub memory_bytes: Gauge,
+    pub memory_max_bytes: Gauge,
+    pub evicted_keys: Counter,
     pub recoveries: Counter,
 }
 
@@ -83,6 +86,20 @@ impl StoreMetrics {
                 "store_up",
                 "1 while the shared store answers probes, 0 while it does not",
                 Gauge::unknown(),
+            ),
+            memory_bytes: registry.gauge(
+                "store_memory_bytes",
+                "Memory in use of the shared store, of the node that is fullest. This needs the right to call INFO",
+                Gauge::unknown(),
+            ),
+            memory_max_bytes: registry.gauge(
+                "store_memory_max_bytes",
+                "Memory limit of the same node of the shared store. 0 if it has none",
+                Gauge::unknown(),
+            ),
+            evicted_keys: registry.counter(
+                "store_evicted_keys",
+                "Keys that the shared store evicted while this server watched. Each can be a limit that begins again",
             ),
             recoveries: registry.counter("store_recoveries", "Recoveries of the shared store after a failure"),
         }

@@ -217,19 +217,14 @@ fn eviction(info: &Info) -> Finding {
     match policy.as_str() {
         "noeviction" if most > 0 && used >= most / 10 * 9 => {
             let help = "memory is nearly full. When it is full, limits are answered by on_store_failure. Raise the memory limit \
-                        with CONFIG SET maxmemory, or use CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that \
-                        expire soonest";
+                        with CONFIG SET maxmemory, and see which limit has the most keys";
             Finding::new("eviction", Grade::Fix, found, help)
         }
-        "volatile-ttl" if most > 0 && used >= most / 10 * 9 => {
-            let help = "memory is nearly full. When it is full, the keys that expire soonest are evicted. Raise the memory limit with CONFIG SET maxmemory";
-            Finding::new("eviction", Grade::Note, found, help)
-        }
-        "noeviction" | "volatile-ttl" => Finding::good("eviction", found),
+        "noeviction" => Finding::good("eviction", found),
         _ => {
-            let help = "when memory is full, this policy evicts counts that still matter: a client that makes many keys can clear \
-                        its own limits. CONFIG SET maxmemory-policy volatile-ttl evicts the keys that expire soonest. \
-                        noeviction evicts nothing: while memory is full, limits are answered by on_store_failure";
+            let help = "when memory is full, this policy evicts counts that still matter: a client that makes many keys switches \
+                        off limits, also those of other callers, and no error shows it. CONFIG SET maxmemory-policy noeviction \
+                        evicts nothing: while memory is full, limits are answered by on_store_failure";
             // Without a memory limit, nothing is evicted yet.
             let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Fix };
             Finding::new("eviction", grade, found, help)
@@ -294,8 +289,7 @@ fn scripts(server: &ServerReport) -> Finding {
 fn script_help(class: StoreErrorKind) -> &'static str {
     match class {
         StoreErrorKind::OutOfMemory => {
-            "memory is full, and limits are answered by on_store_failure. Raise the memory limit with CONFIG SET maxmemory, or use \
-             CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
+            "memory is full, and limits are answered by on_store_failure. Raise the memory limit with CONFIG SET maxmemory"
         }
         StoreErrorKind::ReadOnly => {
             "the server refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \

@@ -8,7 +8,9 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
-use spillgate::{Decision, Hit, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict};
+use spillgate::{
+    Decision, Hit, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, StoreMemory, Timing, Verdict,
+};
 use spillgate_redis::{Cause, Error, RedisStore, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
 
@@ -112,6 +114,10 @@ impl SharedStore for Redis {
 
     fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>> {
         Box::pin(async move { self.store.probe(number, within).await.map(drop).map_err(|error| self.explained(error)) })
+    }
+
+    fn memory(&self, within: Duration) -> Asked<'_, Result<StoreMemory, SharedError>> {
+        Box::pin(async move { self.store.memory(within).await.map_err(|error| self.explained(error)) })
     }
 
     fn circuit_opened(&self) -> Asked<'_, ()> {

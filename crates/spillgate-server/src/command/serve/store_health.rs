@@ -23,6 +23,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(250);
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// A probe waits at most this long for a connection, and then at most this long for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
+/// How often the memory of the store is read. A store that begins to evict keys shows nothing else.
+const MEMORY_EVERY: Duration = Duration::from_secs(10);
 /// A store with `N` nodes counts as down after `FAILED_PROBES * N` failed probes in a row. One failed probe is not
 /// enough, because a short pause can cause it.
 const FAILED_PROBES: usize = 2;
@@ -50,6 +52,29 @@ struct Watch<'s> {
     changes: Changes,
     probes: u32,
     logged: [Logged; StoreErrorKind::ALL.len()],
+    memory: MemoryWatch,
+}
+
+/// What the log has reported about the memory of the store.
+#[derive(Default)]
+struct MemoryWatch {
+    /// When the memory is read next. `None` at first.
+    next: Option<Instant>,
+    /// Whether the user of the store lacks the right. The store writes each try without it into its own log.
+    is_forbidden: bool,
+    /// The keys that the store had evicted at the last reading.
+    evicted_keys: Option<u64>,
+}
+
+impl MemoryWatch {
+    /// Returns how many keys were evicted since the last reading. A store that was restarted counts from 0.
+    fn evicted_since(&mut self, evicted_keys: u64) -> u64 {
+        match self.evicted_keys.replace(evicted_keys) {
+            None => 0,
+            Some(before) if before <= evicted_keys => evicted_keys - before,
+            Some(_) => evicted_keys,
+        }
+    }
 }
 
 /// What the log has reported about the failures of one kind.
@@ -79,7 +104,8 @@ impl Logged {
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, store: &'s dyn SharedStore) -> Watch<'s> {
-        Watch { service, store, changes: Changes::default(), probes: 0, logged: Default::default() }
+        let (changes, memory) = (Changes::default(), MemoryWatch::default());
+        Watch { service, store, changes, probes: 0, logged: Default::default(), memory }
     }
 
     async fn run(mut self) {
@@ -93,6 +119,8 @@ impl<'s> Watch<'s> {
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
             self.log_change(probed);
             self.log_failures();
+            // Also while probes fail, because a full store may be the reason.
+            self.read_memory().await;
             match why {
                 // If a circuit breaker opens during this pause, the pause ends, so that the next probe starts at once.
                 None => drop(timeout(PROBE_EVERY, self.store.circuit_opened()).await),
@@ -126,6 +154,34 @@ impl<'s> Watch<'s> {
             }
             _ => failed,
         })
+    }
+
+    /// Reads how full the store is, if it is time for that.
+    async fn read_memory(&mut self) {
+        let now = Instant::now();
+        if self.memory.is_forbidden || self.memory.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.memory.next = Some(now + MEMORY_EVERY);
+        let memory = match self.store.memory(PROBE_WITHIN).await {
+            Ok(memory) => memory,
+            Err(failed) => {
+                self.memory.is_forbidden = failed.kind() == StoreErrorKind::NoPermission;
+                return;
+            }
+        };
+        let metrics = &self.service.metrics().store;
+        metrics.memory_bytes.set(i64::try_from(memory.used_bytes).unwrap_or(i64::MAX));
+        metrics.memory_max_bytes.set(i64::try_from(memory.max_bytes).unwrap_or(i64::MAX));
+        let keys = self.memory.evicted_since(memory.evicted_keys);
+        metrics.evicted_keys.inc_by(keys);
+        if keys > 0 {
+            tracing::warn!(
+                keys,
+                "the store evicts keys, so limits of some callers begin again: give it more memory (CONFIG SET maxmemory), \
+                 and use CONFIG SET maxmemory-policy noeviction"
+            );
+        }
     }
 
     /// Returns how many failed probes in a row make the store count as down.
@@ -193,7 +249,13 @@ impl<'s> Watch<'s> {
 
 #[cfg(test)]
 mod tests {
-    use super::Logged;
+    use super::{Logged, MemoryWatch};
+
+    #[test]
+    fn evicted_keys_count_from_the_first_reading_and_from_each_restart_of_the_store() {
+        let mut watch = MemoryWatch::default();
+        assert_eq!([7, 7, 9, 2, 3].map(|evicted| watch.evicted_since(evicted)), [0, 0, 2, 2, 1]);
+    }
 
     #[test]
     fn a_consequence_is_reported_one_round_later_than_a_cause() {
