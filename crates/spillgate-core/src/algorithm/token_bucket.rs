@@ -54,6 +54,17 @@ impl Bucket {
         Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
+    /// Returns a bucket whose debt is paid at `tat`, and is counted in at most this `T`.
+    pub(crate) fn owing_in(quota: &Quota, tat: u64, interval_ns: u64, now: u64) -> Bucket {
+        let debt_bits = Quota::bits_of_debt(tat.saturating_sub(now)).max(quota.debt_bits());
+        Bucket { tat, interval_ns: quota.packable_interval(interval_ns), debt_bits }
+    }
+
+    /// Returns the time at which all debt is paid, and the `T` in which the debt is counted, in nanoseconds.
+    pub(crate) fn debt_and_interval(&self) -> (u64, u64) {
+        (self.tat, self.interval_ns)
+    }
+
     /// Packs the state, or returns `None` if its `T` has no packed form: see [`Quota::packs`].
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
