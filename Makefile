@@ -86,6 +86,8 @@ show-sketch-speed: ## Speed of sketches, against pingora-limits and against exac
 	scripts/show.sh sketch-speed
 show-sketch-edge: ## What a sketch admits at the edge of two windows
 	scripts/show.sh sketch-edge
+show-full-store: ## A full store with a sketch while limits change: no key exceeds the bound of its larger limit
+	scripts/show.sh full-store
 show-insight: ## What insight says about traffic whose truth is known: verdicts, bursts, callers
 	scripts/show.sh insight
 show-insight-cost: ## CPU time per decision of a server with insight, against the same server without it

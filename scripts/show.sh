@@ -196,6 +196,11 @@ case $name in
     export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom
     tests "Sketches in all orders of two threads with at most three preemptions" spillgate-limiter \
       --config 'profile.dev.package.loom.opt-level=3' --lib -- sketch::tests::model ;;
+  full-store)
+    # Each algorithm, beside the exact model. `make test` makes one trace of each kind.
+    export FULL_STORE_TRACES="${FULL_STORE_TRACES:-100}"
+    tests "A full store with a sketch while rates change" spillgate-limiter --release --lib -- memory::tests::changed_rates::
+    tests "The lines of its cells" spillgate-limiter --release --lib -- memory::overflow:: ;;
   sketch-refusals)
     # Sketches that are too small on purpose. --part 10 for a tenth of the run.
     programs sketch

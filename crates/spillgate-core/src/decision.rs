@@ -141,7 +141,8 @@ pub struct Receipt {
     /// The time at which the take was counted. A refund finds the window, the segment or the log entry by this time.
     pub at: Time,
     /// For `token_bucket` and `leaky_bucket`: when the units of the take are free again, in nanoseconds since the
-    /// epoch. A mark of 0 lets a refund to a token bucket give back units of any age, as without a receipt. For
+    /// epoch. A hit that brings the receipt has to have the quota of the take, which says how many units this time is.
+    /// A mark of 0 lets a refund to a token bucket give back units of any age, as without a receipt. For
     /// `concurrency`: the id of the lease. For all other algorithms: 0.
     pub mark: u64,
 }

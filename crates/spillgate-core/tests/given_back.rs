@@ -78,6 +78,39 @@ impl Made {
 proptest! {
     #![proptest_config(cases(2000))]
 
+    /// The rate of a bucket changes once between a take and its settlement. The settlement then leaves at least the debt
+    /// that the bucket would have if the take had been smaller from the start.
+    #[test]
+    fn a_settlement_after_a_changed_rate_forgives_no_debt_of_other_takes(
+        (old_ns, new_ns) in (1..2_000u64, 1..2_000u64),
+        (before, estimate, used) in (0..BURST / 2, 1..=BURST / 2, 0..BURST / 2),
+        (changed, after) in (0..100_000u64, 0..50_000u64),
+        others in 0..20u64,
+    ) {
+        let used = used.min(estimate);
+        let [old, new] = [old_ns, new_ns].map(|interval_ns| {
+            Quota::token_bucket(1_000_000, Duration::from_nanos(1_000_000 * interval_ns)).burst(BURST).build().unwrap()
+        });
+        let [mut state, mut smaller] = [State::default(), State::default()];
+        let (start, changed) = (1_000_000, 1_000_000 + changed);
+        for (state, taken) in [(&mut state, estimate), (&mut smaller, used)] {
+            ask(state, &old, take(before), start);
+            ask(state, &old, take(taken), start + 10);
+            ask(state, &new, Op::Force { cost: 1 + others }, changed);
+        }
+        let mut again = State::default();
+        ask(&mut again, &old, take(before), start);
+        let receipt = ask(&mut again, &old, take(estimate), start + 10).receipt.expect("it fits");
+        let now = changed + after;
+        ask(&mut state, &old, Op::settle(estimate, used, receipt), now);
+        let debt = |state: &State| state.debt().map_or(0, |(paid_at, _)| paid_at.saturating_sub(now));
+        // Each conversion rounds up, by less than a nanosecond.
+        prop_assert!(debt(&state) + 2 >= debt(&smaller), "{} of {}", debt(&state), debt(&smaller));
+        // If the rate was raised right after the take, or lowered right before the settlement, it is exact.
+        let is_exact = old_ns == new_ns || (new_ns < old_ns && changed == start + 10) || (new_ns > old_ns && after == 0);
+        prop_assert!(!is_exact || debt(&state) <= debt(&smaller) + new_ns / old_ns + 2);
+    }
+
     /// In every interval of length `s`, at most `BURST + s/INTERVAL_NS` units are used, plus the units that earlier
     /// reservations give back after the start of the interval.
     #[test]

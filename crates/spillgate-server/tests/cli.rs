@@ -426,6 +426,54 @@ fn rules_that_are_not_a_regular_file_are_an_error_and_not_waited_for() {
     }
 }
 
+/// To open a pipe waits for its writer, so a server would hang without a line that says why.
+#[test]
+fn a_secret_or_certificate_that_is_no_regular_file_is_an_error_and_not_waited_for() {
+    let folder = folder();
+    let made = Command::new("mkfifo").arg(folder.path("pipe")).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo makes a pipe");
+    std::fs::write(folder.path("token"), "0123456789").expect("the folder is writable");
+    let settings = [
+        "admin_token_file",
+        "admin_read_token_file",
+        "store.key_secret_file",
+        "store.password_file",
+        "store.sentinel_password_file",
+        "store.tls.ca",
+        "store.tls.cert",
+    ];
+    for (setting, (file, kind)) in settings.iter().flat_map(|setting| {
+        let files = [("pipe", "a named pipe (FIFO)"), (".", "a directory"), ("/dev/zero", "a device")];
+        files.map(|file| (setting, file))
+    }) {
+        let store = match *setting {
+            "store.sentinel_password_file" => ", url: redis-sentinel://127.0.0.1:1/main",
+            setting if setting.starts_with("store.tls") => ", url: rediss://127.0.0.1:1",
+            _ => ", url: redis://127.0.0.1:1",
+        };
+        let text = match setting.strip_prefix("store.") {
+            None if *setting == "admin_read_token_file" => {
+                format!("admin_token_file: token\n{setting}: {file}\nadmin: 127.0.0.1:0\n")
+            }
+            None => format!("{setting}: {file}\nadmin: 127.0.0.1:0\n"),
+            Some(name) => match name.strip_prefix("tls.") {
+                None => format!("store: {{{name}: {file}{store}}}\n"),
+                Some("cert") => format!("store: {{tls: {{cert: {file}, key: {file}}}{store}}}\n"),
+                Some(name) => format!("store: {{tls: {{{name}: {file}}}{store}}}\n"),
+            },
+        };
+        std::fs::write(folder.path("settings.conf"), text).expect("the folder is writable");
+        let output = folder.run("serve rules.yaml --config settings.conf --http 127.0.0.1:0 --grpc off");
+        assert_eq!(output.code, 2, "{setting} {file}: {output:?}");
+        let named = file == "." || output.stderr.contains(&format!("{file} cannot be read: it is {kind}"));
+        let says =
+            output.stderr.contains(&format!("it is {kind}, not a regular file")) && output.stderr.contains("help: ");
+        assert!(named && says, "{setting} {file}: {}", output.stderr);
+    }
+    let output = folder.run("insight --admin-token-file pipe");
+    assert!(output.code == 2 && output.stderr.contains("pipe cannot be read: it is a named pipe"), "{output:?}");
+}
+
 #[test]
 fn a_rules_file_that_is_not_utf_8_is_named() {
     let folder = folder();

@@ -335,3 +335,20 @@ fn a_full_store_with_a_sketch_refuses_reservations_of_new_keys_and_says_why() {
         }
     }
 }
+
+#[test]
+fn expired_counts_are_removed_while_nobody_asks() {
+    let rules = "domain: api\ndescriptors: [{key: user_id, rate_limit: {unit: second, requests_per_unit: 5}}]\n";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let asked: Vec<String> =
+        (0..200).map(|i| format!(r#"{{"domain":"api","descriptors":[{{"user_id":"{i}"}}]}}"#)).collect();
+    let body = format!("[{}]", asked.join(","));
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    // No request follows. Reading the metrics removes nothing.
+    eventually("all 200 keys are removed", || {
+        let page = http::get(server.admin(), "/metrics", &[]).body;
+        page.lines().any(|line| line == "spillgate_store_expired_keys_total 200").then_some(())
+    });
+}

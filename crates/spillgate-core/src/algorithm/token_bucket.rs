@@ -54,6 +54,17 @@ impl Bucket {
         Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
+    /// Returns a bucket whose debt is paid at `tat`, and is counted in at most this `T`.
+    pub(crate) fn owing_in(quota: &Quota, tat: u64, interval_ns: u64, now: u64) -> Bucket {
+        let debt_bits = Quota::bits_of_debt(tat.saturating_sub(now)).max(quota.debt_bits());
+        Bucket { tat, interval_ns: quota.packable_interval(interval_ns), debt_bits }
+    }
+
+    /// Returns the time at which all debt is paid, and the `T` in which the debt is counted, in nanoseconds.
+    pub(crate) fn debt_and_interval(&self) -> (u64, u64) {
+        (self.tat, self.interval_ns)
+    }
+
     /// Packs the state, or returns `None` if its `T` has no packed form: see [`Quota::packs`].
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
@@ -153,6 +164,29 @@ impl Bucket {
         }
     }
 
+    /// Returns how much of the debt until the mark of a receipt time has not paid yet, counted in the `T` of the state.
+    /// `quota` is the quota of the take.
+    ///
+    /// The mark is a time in the `T` of the take. If the state has another `T` now, the debt was converted at some time
+    /// between the take and now. The state does not know when, so the smaller one of both results counts: if `T` became
+    /// shorter, this is the result for a conversion right after the take, and otherwise for a conversion right now.
+    #[inline]
+    fn not_paid_yet(&self, quota: &Quota, receipt: Receipt, now: u64) -> u64 {
+        let (own_ns, taken_ns) = (self.interval_ns, quota.interval_ns());
+        if own_ns == taken_ns {
+            return receipt.mark.saturating_sub(now);
+        }
+        let converted = |ns: u64| {
+            let product = u128::from(ns) * u128::from(own_ns) / u128::from(taken_ns.max(1));
+            u64::try_from(product).unwrap_or(u64::MAX)
+        };
+        if own_ns > taken_ns {
+            return converted(receipt.mark.saturating_sub(now));
+        }
+        let at = receipt.at.as_nanos();
+        converted(receipt.mark.saturating_sub(at)).saturating_sub(now.saturating_sub(at))
+    }
+
     /// Gives units back. The units are counted in the `T` of the state, which does not change.
     ///
     /// The mark of a receipt is the time at which the debt of this take, and all debt from before it, is paid. A refund
@@ -166,7 +200,7 @@ impl Bucket {
         let most = match mark {
             mark if quota.algorithm() == Algorithm::LeakyBucket && mark != self.tat => 0,
             0 => u64::MAX,
-            mark => mark.saturating_sub(now),
+            _ => receipt.map_or(u64::MAX, |receipt| self.not_paid_yet(quota, receipt, now)),
         };
         let debt = self.debt(now).saturating_sub(cost.saturating_mul(self.interval_ns).min(most));
         self.tat = now + debt;

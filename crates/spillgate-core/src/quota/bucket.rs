@@ -73,6 +73,23 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
+    /// Returns the longest `T` up to `interval_ns` that can be packed in a state of this quota.
+    pub(crate) fn packable_interval(&self, interval_ns: u64) -> u64 {
+        if interval_ns == self.interval_ns || interval_ns < BY_UNITS {
+            return interval_ns.max(1);
+        }
+        match self.named_window_ns.div_ceil(interval_ns) {
+            units if units < BY_UNITS => interval_of(units, self.named_window_ns).max(1),
+            _ => BY_UNITS - 1,
+        }
+    }
+
+    /// Returns the smallest exponent `b` such that `2^b` ns is at least this debt plus [`MAX_LATE_NS`].
+    pub(crate) const fn bits_of_debt(debt_ns: u64) -> u8 {
+        let bits = (debt_ns.saturating_add(MAX_LATE_NS) - 1).ilog2() as u8 + 1;
+        if bits > MAX_DEBT_BITS { MAX_DEBT_BITS } else { bits }
+    }
+
     /// Returns `T` and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. Any other
     /// number gives some `T` and some bound, but never a panic.
     #[inline]
@@ -91,8 +108,7 @@ impl Quota {
         if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             return self;
         }
-        let greatest_ns = (self.max_debt_ns() + MAX_LATE_NS).next_power_of_two();
-        self.debt_bits = greatest_ns.trailing_zeros() as u8;
+        self.debt_bits = Quota::bits_of_debt(self.max_debt_ns());
         self.bucket_word = match packed_interval(self.interval_ns, self.named_window_ns) {
             Some(packed) => (self.debt_bits as u64) << INTERVAL_BITS | packed,
             None => UNPACKED,

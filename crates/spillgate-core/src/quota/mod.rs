@@ -167,6 +167,24 @@ impl Quota {
         self
     }
 
+    /// Returns the same bucket or queue with a longer time between two units, or `None` if it would take too long to
+    /// refill. The identity stays the same, also that of a queue.
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    ///
+    /// let quota = Quota::per_second(10).constant(); // one unit every 100 ms
+    /// let slower = quota.with_longer_interval(150_000_000).unwrap();
+    /// assert_eq!((slower.interval_ns(), slower.capacity()), (150_000_000, 10));
+    /// ```
+    #[must_use]
+    pub fn with_longer_interval(&self, interval_ns: u64) -> Option<Quota> {
+        let fits = self.hard_capacity.checked_mul(interval_ns).is_some_and(|ns| ns <= MAX_SPAN_NS / 2);
+        let is_bucket = matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let longer = is_bucket && fits && interval_ns >= self.interval_ns;
+        longer.then(|| Quota { interval_ns, ..self.clone() }.with_bucket())
+    }
+
     /// Returns what to answer while the shared store fails. The default is to decide in a local store.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {

@@ -149,6 +149,46 @@ impl State {
         State { body, ..State::default() }
     }
 
+    /// Returns a state whose debt is paid at `paid_at`, as [`owing_until`](State::owing_until) does, but counts the debt
+    /// in another time between two units than that of `quota`.
+    ///
+    /// This is the state of a key that a quota with another rate has charged. If no state of `quota` can be packed with
+    /// `interval_ns`, the state counts in the next shorter time, so that it has at least as many used units.
+    ///
+    /// ```
+    /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide};
+    ///
+    /// let quota = Quota::per_second(10).build()?; // one unit every 100 ms
+    /// let hits = [Hit::new(7, &quota, Op::Peek, Binding::Enforce)];
+    /// let mut decisions = [Decision::default()];
+    /// let state = State::owing_in(&quota, 300_000_000, 50_000_000, Time::EPOCH);
+    /// assert_eq!(state.debt(), Some((300_000_000, 50_000_000)));
+    /// let _ = decide(&mut [state], &[0], &hits, Time::EPOCH, &mut decisions);
+    /// assert_eq!(decisions[0].remaining, 4);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn owing_in(quota: &Quota, paid_at: u64, interval_ns: u64, now: Time) -> State {
+        let state = State::owing_until(quota, paid_at);
+        match state.body {
+            Body::Bucket(_) => {
+                let bucket = Bucket::owing_in(quota, paid_at, interval_ns, now.as_nanos());
+                State { body: Body::Bucket(bucket), ..state }
+            }
+            _ => state,
+        }
+    }
+
+    /// Returns the time at which the debt of a bucket or a queue is paid, in nanoseconds since the epoch, and the time
+    /// between two units in which this debt is counted, in nanoseconds. Other states have no debt.
+    #[must_use]
+    pub fn debt(&self) -> Option<(u64, u64)> {
+        match &self.body {
+            Body::Bucket(bucket) => Some(bucket.debt_and_interval()),
+            _ => None,
+        }
+    }
+
     /// Returns the time from which this state equals an empty state, in nanoseconds since the epoch.
     #[must_use]
     #[inline]

@@ -194,8 +194,19 @@ impl Used {
             Used::Debt { paid_at, interval_ns, .. } => {
                 let last = receipt.is_some_and(|r| r.mark == *paid_at);
                 if quota.algorithm() == Algorithm::TokenBucket || last {
-                    let mark = receipt.map(|r| r.mark).filter(|mark| *mark > 0);
-                    let not_back_by_time = mark.map_or(u64::MAX, |mark| mark.saturating_sub(now));
+                    // The debt was converted to another `T` once, at some time from the take to now. The units that time
+                    // has not given back are the fewest of all these times.
+                    let receipt = receipt.filter(|r| r.mark > 0);
+                    let not_back_by_time = receipt.map_or(u64::MAX, |r| {
+                        let left = |changed: u64| {
+                            let owed = r.mark.saturating_sub(changed) * *interval_ns / t;
+                            owed.saturating_sub(now.saturating_sub(changed))
+                        };
+                        let at = r.at.as_nanos();
+                        // A request that is late has no such times.
+                        let one = if *interval_ns < t { at } else { now };
+                        (at..=now).map(left).min().unwrap_or_else(|| left(one))
+                    });
                     let back = cost.saturating_mul(*interval_ns).min(not_back_by_time);
                     *paid_at = paid_at.saturating_sub(back).max(now);
                 }

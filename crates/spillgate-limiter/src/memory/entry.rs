@@ -70,6 +70,8 @@ impl MemoryStore {
     /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
     /// the quota of a hit that can need a free key or free bytes in the budget, and `None` for any other hit.
     ///
+    /// If the sketch of a full store keeps the key, the entry is over budget.
+    ///
     /// If capacity is missing, this function returns an obstacle. But if `give_up_on.capacity` is true, it returns an
     /// entry that is over budget.
     #[inline]
@@ -78,7 +80,7 @@ impl MemoryStore {
         shard: ShardRef<'_>,
         locked: &mut LockedBuckets<'_>,
         key: Fingerprint,
-        charging: Option<&Quota>,
+        (charging, now): (Option<&Quota>, Time),
         give_up_on: GiveUpOn,
     ) -> Result<Entry, Obstacle> {
         let position = locked.find(key)?;
@@ -91,7 +93,13 @@ impl MemoryStore {
         if needs_bytes(quota, slab_index.is_some()) && !self.budget.has_bytes() {
             return if give_up_on.capacity { Ok(Entry { over_budget: true, ..entry }) } else { Err(Obstacle::Full) };
         }
-        if position.is_some() { Ok(entry) } else { self.claim(shard, locked, key, give_up_on) }
+        if position.is_some() {
+            return Ok(entry);
+        }
+        match &self.overflow {
+            Some(overflow) if overflow.keeps(key, quota, now) => Ok(Entry { over_budget: true, ..entry }),
+            _ => self.claim(shard, locked, key, give_up_on),
+        }
     }
 
     /// Claims a slot for `key`, which must not be in the table.

@@ -13,7 +13,7 @@ use spillgate_core::{
 };
 
 use super::options::OnFull;
-use super::overflow::{Lack, keep_one_rate, substitute};
+use super::overflow::{Lack, substitute};
 use super::store::MemoryStore;
 
 impl MemoryStore {
@@ -41,9 +41,7 @@ impl MemoryStore {
                     .iter()
                     .any(|hit| hit.quota.algorithm() == Algorithm::Concurrency && matches!(hit.op, Op::Take { .. }));
                 let of = |(hit, j): (&Hit<'_>, &usize)| substitute_of(hit, lacks[*j]).filter(|_| !takes_permit);
-                let mut substitutes: SmallVec<[Option<Quota>; 1]> = hits.iter().zip(state_of).map(of).collect();
-                keep_one_rate(&mut substitutes, state_of);
-                substitutes
+                hits.iter().zip(state_of).map(of).collect()
             }
         };
         let refuses = |i: usize| {

@@ -116,7 +116,9 @@ impl MemoryStore {
         let now = times.max().unwrap_or(request.now);
         let mut states: SmallVec<[State; 4]> = used_entries()
             .map(|(used, (lock, entry))| {
-                self.load_state(used.shard, &locks[*lock], (used.key, entry), (used.quota, now))
+                // A new state begins with the units of the quota for which the sketch has let the key go.
+                let quota = used.charging.unwrap_or(used.quota);
+                self.load_state(used.shard, &locks[*lock], (used.key, entry), (quota, now))
             })
             .collect();
         let is_kept = |i: usize| {
@@ -173,7 +175,8 @@ impl MemoryStore {
                 locks.push(LockedBuckets::starting_at(&tables[i], home));
             }
             let last = locks.len() - 1;
-            match self.find_or_claim(used.shard, &mut locks[last], used.key, used.charging, give_up_on) {
+            let charging = (used.charging, request.now);
+            match self.find_or_claim(used.shard, &mut locks[last], used.key, charging, give_up_on) {
                 Ok(entry) => entries[i] = (last, entry),
                 Err(obstacle) => {
                     for &i in &request.lock_order[..done] {

@@ -87,7 +87,7 @@ impl MemoryStore {
         give_up_on: GiveUpOn,
         decision: &mut Decision,
     ) -> Result<bool, Obstacle> {
-        let entry = self.find_or_claim(shard, locked, key, charging(hit), give_up_on)?;
+        let entry = self.find_or_claim(shard, locked, key, (charging(hit), now), give_up_on)?;
         let now = self.not_before(shard, &entry, now);
         let mut state = self.load_state(shard, locked, (key, &entry), (hit.quota, now));
         let is_kept = self.is_kept_by_sketch(hit, (key, &entry), now);

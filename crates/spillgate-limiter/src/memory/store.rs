@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::Guard;
 use spillgate_core::{Algorithm, Hit, Quota};
@@ -62,6 +62,8 @@ pub struct MemoryStore {
     pub(super) overflow: Option<Box<Overflow>>,
     /// How many requests needed more capacity than the store had.
     pub(super) full_requests: AtomicU64,
+    /// Counts the shards that were swept by time. It says which shard is next.
+    pub(super) next_swept: AtomicUsize,
 }
 
 impl MemoryStore {
@@ -83,6 +85,7 @@ impl MemoryStore {
             on_full: options.on_full,
             overflow: is_sketch.then(|| Box::new(Overflow::with_bytes(sketch_bytes))),
             full_requests: AtomicU64::new(0),
+            next_swept: AtomicUsize::new(0),
         }
     }
 

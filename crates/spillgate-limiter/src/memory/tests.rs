@@ -1,5 +1,6 @@
 //! Tests of the memory store: compared with the kernel, at its bounds, and with many threads.
 
+mod changed_rates;
 mod compared;
 mod growth;
 mod overflow;

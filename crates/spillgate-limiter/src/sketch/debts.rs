@@ -5,8 +5,8 @@
 //! can be later than any debt can reach. Such a cell is lowered to the latest time that a debt can reach. If it stayed
 //! as it is, one wrong time that is years ahead would make the cell useless for years.
 //!
-//! A sketch of buckets adds locks and a limit to these cells. A full memory store uses the cells alone, for keys for
-//! which it has no space. Requests on one key are then serialized by the locks of the memory store.
+//! All debts of a sketch are counted in the same time between two units, because a sketch has one rate. The sketch of a
+//! full memory store serves limits with any rate, so it has cells of its own (`memory/overflow/cells.rs`).
 
 use spillgate_core::{Quota, Time};
 
@@ -14,7 +14,7 @@ use super::mixer::Mixed;
 use super::rows::{Places, Rows};
 use crate::sync::{AtomicU64, Ordering};
 
-pub(crate) struct Debts {
+pub(super) struct Debts {
     pub(super) rows: Rows,
     /// No debt is greater than this, in nanoseconds. A cell that shows a greater debt was written before the clock was
     /// set back.
@@ -22,20 +22,20 @@ pub(crate) struct Debts {
 }
 
 /// The time at which the debt of a key is paid, and the cells of the key.
-pub(crate) struct Debt {
+pub(super) struct Debt {
     /// In nanoseconds since the epoch. This time is never too early, but other keys can make it too late.
-    pub(crate) paid_at: u64,
+    pub(super) paid_at: u64,
     places: Places,
 }
 
 impl Debts {
     /// Makes cells without debts, in at most `bytes` bytes.
-    pub(crate) fn with_bytes(bytes: usize) -> Debts {
+    pub(super) fn with_bytes(bytes: usize) -> Debts {
         Debts { rows: Rows::with_bytes(bytes), greatest_ns: AtomicU64::new(0) }
     }
 
     #[inline]
-    pub(crate) fn of(&self, key: Mixed, now: Time) -> Debt {
+    pub(super) fn of(&self, key: Mixed, now: Time) -> Debt {
         let places = self.rows.places(key);
         let paid_at = self.rows.least(&places);
         let is_possible = paid_at <= now.as_nanos() + self.greatest_ns.load(Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Debts {
     ///
     /// Between the call of [`of`](Debts::of) and this call, no other thread may charge the same key.
     #[inline]
-    pub(crate) fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota) {
+    pub(super) fn raise(&self, debt: &Debt, paid_at: u64, quota: &Quota) {
         let greatest_ns = 1 << quota.debt_bits();
         if self.greatest_ns.load(Ordering::Relaxed) < greatest_ns {
             self.greatest_ns.fetch_max(greatest_ns, Ordering::Relaxed);

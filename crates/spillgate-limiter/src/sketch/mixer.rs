@@ -58,7 +58,7 @@ impl Mixed {
     /// Returns a number below `range`. Each `lane`, from 0 to 7, gives another number. The numbers of different lanes
     /// are independent.
     #[inline]
-    pub(super) fn below(self, lane: usize, range: u32) -> usize {
+    pub(crate) fn below(self, lane: usize, range: u32) -> usize {
         let (xor, times) = LANES[lane / 2];
         let both = fold(self.0 ^ xor, times);
         let half = if lane.is_multiple_of(2) { both >> 32 } else { both & 0xffff_ffff };

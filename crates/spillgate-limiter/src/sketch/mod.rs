@@ -55,8 +55,8 @@ mod size;
 mod tests;
 mod windows;
 
-pub(crate) use debts::{Debt, Debts};
-pub(crate) use mixer::Mixer;
+pub(crate) use mixer::{Mixed, Mixer};
+pub(crate) use rows::DEPTH;
 
 use std::fmt;
 
@@ -66,8 +66,8 @@ pub use available::has_memory;
 pub use data::{BloomFilter, CountMin};
 pub use error::SketchError;
 
+use debts::{Debt, Debts};
 use locks::Locks;
-use rows::DEPTH;
 use windows::Windows;
 
 /// The smallest sketch, in bytes. The locks use half of it.

@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// The number of rows. A new key is refused wrongly if its cell is too high in every row. So the share of wrong
 /// refusals is the share of high cells to the power of the number of rows. But more rows of the same length would cost
 /// time, and more rows in the same memory would be shorter.
-pub(super) const DEPTH: usize = 4;
+pub(crate) const DEPTH: usize = 4;
 
 /// The smallest page of memory that an operating system gives to a process.
 pub(super) const PAGE_BYTES: usize = 4096;

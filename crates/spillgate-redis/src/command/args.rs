@@ -139,6 +139,7 @@ impl HitArgs<'_, '_> {
         out.time(interval_ns);
         out.byte(quota.debt_bits());
         out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos()));
         out.byte(u8::from(queue));
     }
 

@@ -163,6 +163,11 @@ impl Shards {
         self.shards.len()
     }
 
+    /// Returns the number of home buckets in the table of `shard`.
+    pub(super) fn home_buckets(&self, shard: usize) -> usize {
+        self.load(shard).home_buckets()
+    }
+
     /// Waits for the thread that replaces the table of `shard`.
     pub(super) fn wait(&self, shard: usize) {
         drop(self.shards[shard].sweep_cursor.lock());

@@ -48,6 +48,33 @@ fn a_store_shrinks_when_its_keys_have_expired() {
     }
 }
 
+/// After an attack nobody asks any more, so no decision removes the states.
+#[test]
+fn a_store_that_nobody_asks_forgets_expired_keys_and_shrinks_by_time() {
+    let quotas = [
+        Quota::token_bucket(1, SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_counter(1, SECOND).build().expect("the quota is valid"),
+        Quota::sliding_window_log(5, SECOND).build().expect("the quota is valid"),
+    ];
+    for quota in &quotas {
+        let store = store(1_000_000, OnFull::Deny);
+        (0..100_000).for_each(|key| assert!(hit(&store, key, quota, at(1)).allowed));
+        let day = Quota::fixed_window(1, SECOND * 86_400).build().expect("the quota is valid");
+        assert!(hit(&store, 1, &day, at(1)).allowed);
+        let (slots, calls) = (store.slots(), 100);
+        (0..calls).for_each(|_| store.sweep_part(at(1), 50));
+        assert_eq!(store.len(), 100_001, "nothing has expired yet");
+        // Each call does its part, so no call does all the work.
+        store.sweep_part(at(4), 50);
+        assert!(store.len() > 90_000, "{} are left after one of 50 calls", store.len());
+        (0..calls).for_each(|_| store.sweep_part(at(4), 50));
+        assert_eq!(store.len(), 1, "the state of a day is left");
+        assert!(store.slots() < slots / 20, "{} slots of {slots} are left", store.slots());
+        assert_eq!(store.budget.heap_bytes(), 0, "the states in slabs are gone too");
+        assert!(!hit(&store, 1, &day, at(4)).allowed);
+    }
+}
+
 /// A thread reads the clock. Before this thread decides, another thread removes the expired state of the key.
 #[test]
 fn a_late_request_does_not_get_a_limit_again_whose_state_was_removed() {

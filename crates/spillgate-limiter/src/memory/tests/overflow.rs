@@ -11,11 +11,11 @@ use spillgate_testkit::Random;
 use super::*;
 use crate::memory::overflow::substitute;
 
-fn full_store(max_keys: usize, bytes: usize) -> MemoryStore {
+pub(super) fn full_store(max_keys: usize, bytes: usize) -> MemoryStore {
     store(max_keys, OnFull::Sketch { bytes })
 }
 
-fn build(builder: QuotaBuilder) -> Quota {
+pub(super) fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("the quota is valid")
 }
 
@@ -170,22 +170,6 @@ fn what_has_no_substitute_is_refused_as_without_a_sketch() {
 }
 
 #[test]
-fn limits_of_one_state_with_different_rates_are_refused() {
-    let store = full_store(1, 1 << 20);
-    let (slow, fast) =
-        (build(Quota::token_bucket(1, SECOND).burst(20)), build(Quota::token_bucket(10, SECOND).burst(20)));
-    assert!(hit(&store, 0, &slow, at(1)).allowed);
-    assert!((0..10).all(|_| hit(&store, 1, &slow, at(1)).allowed));
-    let hits = [Hit::new(1, &slow, Op::Peek, Binding::Enforce), Hit::new(1, &fast, Op::take(1), Binding::Enforce)];
-    let mut decisions = [Decision::default(); 2];
-    let verdict = store.decide_now(at(1), &hits, &mut decisions).expect("the request is well formed");
-    assert!(!verdict.allowed);
-    assert_eq!(decisions[1].reason, Reason::StoreFull);
-    let left = (0..20).filter(|_| hit(&store, 1, &slow, at(1)).allowed).count();
-    assert_eq!(left, 10, "the debt is still there");
-}
-
-#[test]
 fn a_key_that_gets_a_state_keeps_nearly_half_of_its_limit_if_its_cells_have_few_units() {
     let second = Quota::fixed_window(1, SECOND);
     let windows = [
@@ -195,9 +179,9 @@ fn a_key_that_gets_a_state_keeps_nearly_half_of_its_limit_if_its_cells_have_few_
         Quota::sliding_window_counter(100, SECOND * 60).segments(4),
     ];
     for quota in windows.map(build) {
-        let store = full_store(1, 8192);
+        let store = full_store(1, 16_384);
         assert!(hit(&store, 1, &build(second), at(119)).allowed);
-        // The sketch has only 2 KiB for windows of up to 10 minutes, so these keys raise all cells of this part.
+        // The sketch has only 4 KiB for windows of up to 10 minutes, so these keys raise all cells of this part.
         assert!((2..300).all(|key| hit(&store, key, &quota, at(119)).allowed));
         let left = (0..200).filter(|_| hit(&store, 5_000, &quota, at(120)).allowed).count();
         assert_eq!(store.len(), 1);
@@ -303,21 +287,25 @@ fn threads_on_new_keys_of_a_full_store_admit_exactly_the_limit() {
     assert_eq!(admitted, 100);
 }
 
-/// Returns limits of all algorithms: 100 in a window.
 fn hundred_in(window: Duration) -> Vec<Quota> {
+    units_in(100, window)
+}
+
+/// Returns limits of all algorithms: so many units in a window.
+pub(super) fn units_in(units: u64, window: Duration) -> Vec<Quota> {
     let builders = [
-        Quota::token_bucket(100, window),
-        Quota::fixed_window(100, window),
-        Quota::fixed_window(100, window).anchor(Anchor::FirstHit),
-        Quota::sliding_window_log(100, window),
-        Quota::sliding_window_counter(100, window),
-        Quota::sliding_window_counter(100, window).segments(4),
+        Quota::token_bucket(units, window),
+        Quota::fixed_window(units, window),
+        Quota::fixed_window(units, window).anchor(Anchor::FirstHit),
+        Quota::sliding_window_log(units, window),
+        Quota::sliding_window_counter(units, window),
+        Quota::sliding_window_counter(units, window).segments(4),
     ];
     builders.into_iter().map(build).collect()
 }
 
 /// Removes the state of the key 0, so that the store has space for another key.
-fn make_space(store: &MemoryStore, quota: &Quota, now: Time) {
+pub(super) fn make_space(store: &MemoryStore, quota: &Quota, now: Time) {
     let reset = Hit::new(0, quota, Op::Reset, Binding::Enforce);
     assert!(store.hit_now(now, &reset).allowed && store.is_empty());
 }
@@ -327,7 +315,7 @@ fn a_limit_of_a_day_does_not_disturb_shorter_limits_in_the_sketch() {
     let (day, holder) = (build(Quota::fixed_window(100, SECOND * 86_400)), build(Quota::fixed_window(1, SECOND * 900)));
     let shorter = [1, 60, 3_600].map(|seconds| hundred_in(SECOND * seconds)).concat();
     for quota in shorter {
-        let (store, now) = (full_store(1, 1 << 16), at(200_000));
+        let (store, now) = (full_store(1, 1 << 17), at(200_000));
         assert!(hit(&store, 0, &holder, now).allowed);
         let admitted = (1..=10_000).filter(|key| hit(&store, *key, &day, now).allowed).count();
         assert!(admitted > 9_000, "the cells of the limit of a day are full, and it refuses some: {admitted}");

@@ -36,25 +36,29 @@ local function load_bucket()
     return q_s, q_ns, r_s, r_ns
   end
 
-  -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`. This
-  -- result is exact for all inputs, although the product can have 126 bits.
-  local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
+  -- Returns floor(debt * new / old), at most `top`, and the remainder. This result is exact for all inputs, although the
+  -- product can have 126 bits.
+  local function floored(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if old_s == 0 and old_ns == 0 then old_ns = 1 end
     local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)
-    local s, ns, left_s, left_ns =
-      scaled(digits(debt_s, debt_ns), k_s, k_ns, m_s, m_ns, old_s, old_ns, top_s, top_ns)
+    return scaled(digits(debt_s, debt_ns), k_s, k_ns, m_s, m_ns, old_s, old_ns, top_s, top_ns)
+  end
+
+  -- Converts a debt that was counted in the old T to the new T. Returns ceil(debt * new / old), at most `top`.
+  local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
+    local s, ns, left_s, left_ns = floored(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if left_s > 0 or left_ns > 0 then s, ns = plus(s, ns, 0, 1) end
     return least(s, ns, top_s, top_ns)
   end
 
   local function read_quota(at)
     local cost_s, cost_ns, max_debt_s, max_debt_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, bits, mark_s, mark_ns,
-      queue, next =
-      struct.unpack('>I5I4I5I4I5I4I5I4I5I4BI5I4B', ARGV[2], at)
+      at_s, at_ns, queue, next =
+      struct.unpack('>I5I4I5I4I5I4I5I4I5I4BI5I4I5I4B', ARGV[2], at)
     return {
       cost_s = cost_s, cost_ns = cost_ns, max_debt_s = max_debt_s, max_debt_ns = max_debt_ns,
       due_s = due_s, due_ns = due_ns, top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns, bits = bits,
-      mark_s = mark_s, mark_ns = mark_ns, queue = queue == 1,
+      mark_s = mark_s, mark_ns = mark_ns, at_s = at_s, at_ns = at_ns, queue = queue == 1,
     }, next
   end
 
@@ -126,9 +130,26 @@ local function load_bucket()
     if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
+  -- Returns how much of the debt until the mark time has not paid yet, counted in the T of the state and at most `top`. The
+  -- mark is a time in the T of the quota of the take, and the debt was converted at some time since the take. If T became
+  -- shorter, a conversion right after the take leaves the least, otherwise a conversion right now.
+  local function not_paid_yet(b, quota, top_s, top_ns)
+    local s, ns = minus(quota.mark_s, quota.mark_ns, now_s, now_ns)
+    if b.t_s == quota.t_s and b.t_ns == quota.t_ns then return least(s, ns, top_s, top_ns) end
+    local shorter = less(b.t_s, b.t_ns, quota.t_s, quota.t_ns)
+    local most_s, most_ns = top_s, top_ns
+    if shorter then
+      s, ns = minus(quota.mark_s, quota.mark_ns, quota.at_s, quota.at_ns)
+      most_s, most_ns = s, ns
+    end
+    s, ns = floored(s, ns, b.t_s, b.t_ns, quota.t_s, quota.t_ns, most_s, most_ns)
+    if shorter then s, ns = minus(s, ns, minus(now_s, now_ns, quota.at_s, quota.at_ns)) end
+    return least(s, ns, top_s, top_ns)
+  end
+
   -- Subtracts cost * T from the debt, with the T of the state. Here quota.cost_s and quota.cost_ns encode units, not time.
   -- The mark is the TAT right after the take, which the receipt of the take contains. It is 0 without a receipt. Time has
-  -- given back what was due before now, so at most mark - now is subtracted. A queue refunds a take only if no other take
+  -- given back what was due before now, so at most what is not paid yet is subtracted. A queue refunds a take only if no other take
   -- has joined the queue after it. In this case TAT still equals the mark.
   local function refund(b, quota)
     if b.none then return end
@@ -136,7 +157,7 @@ local function load_bucket()
     local s, ns = debt(b)
     local most_s, most_ns = s, ns
     if quota.mark_s > 0 or quota.mark_ns > 0 then
-      most_s, most_ns = least(s, ns, minus(quota.mark_s, quota.mark_ns, now_s, now_ns))
+      most_s, most_ns = not_paid_yet(b, quota, s, ns)
     end
     set(b, minus(s, ns, converted(quota.cost_s, quota.cost_ns, b.t_s, b.t_ns, 0, 1, most_s, most_ns)))
   end

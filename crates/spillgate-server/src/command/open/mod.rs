@@ -4,6 +4,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod regular_file;
 pub(crate) mod rule_checks;
 pub(crate) mod rules;
 pub(crate) mod secret_file;

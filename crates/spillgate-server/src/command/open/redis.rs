@@ -14,7 +14,7 @@ use spillgate::{
 use spillgate_redis::{Cause, Error, RedisStore, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
 
-use super::secret_file;
+use super::{regular_file, secret_file};
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreTls, StoreUrl};
 
@@ -292,10 +292,9 @@ fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
         let help = format!("check `{setting}`: it has to be a PEM file (-----BEGIN ...) that this user may read");
         Problem::new(format!("{} cannot be read: {why}", path.display()), help)
     };
-    match std::fs::metadata(path) {
-        Ok(file) if file.len() > MAX_PEM_BYTES => Err(unread("it is larger than 1 MiB".to_owned())),
-        Ok(_) => std::fs::read(path).map_err(|error| unread(error.to_string())),
-        Err(error) => Err(unread(error.to_string())),
+    match regular_file::read(path, MAX_PEM_BYTES) {
+        Ok(bytes) if bytes.len() as u64 > MAX_PEM_BYTES => Err(unread("it is larger than 1 MiB".to_owned())),
+        read => read.map_err(|error| unread(error.to_string())),
     }
 }
 

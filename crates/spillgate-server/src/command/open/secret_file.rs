@@ -2,10 +2,10 @@
 //!
 //! The size of the files is limited, and their content never appears in an error.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use super::regular_file;
 use crate::command::terminal::Problem;
 use crate::settings::Settings;
 use spillgate_admin::Access;
@@ -17,11 +17,13 @@ const MAX_BYTES: u64 = 4096;
 /// file is too long. `what` and `setting` name the file in errors.
 pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
     let unread = |error: io::Error| {
-        let help = format!("check `{setting}` and the file's permissions");
+        let help = match error.kind() {
+            io::ErrorKind::InvalidInput => format!("write the {what} into a regular file, and name it in `{setting}`"),
+            _ => format!("check `{setting}` and the file's permissions"),
+        };
         Problem::new(format!("the {what} {} cannot be read: {error}", path.display()), help)
     };
-    let mut bytes = Vec::new();
-    File::open(path).map_err(unread)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+    let bytes = regular_file::read(path, MAX_BYTES).map_err(unread)?;
     let text = bytes.trim_ascii_end();
     let fits = bytes.len() as u64 <= MAX_BYTES && !text.is_empty();
     Ok(fits.then(|| text.to_vec()))

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::regular_file;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
 
@@ -61,9 +62,11 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
         Problem::new(format!("the settings file {name} cannot be read: {error}"), help)
     };
     // The kind of the file is checked before the file is opened, because opening a pipe would wait for its writer.
-    if !fs::metadata(path).map_err(unread)?.is_file() {
+    let kind = fs::metadata(path).map_err(unread)?.file_type();
+    if !kind.is_file() {
         let help = "write the settings into a regular file";
-        return Err(Problem::new(format!("the settings file {name} is not a regular file"), help));
+        let kind = regular_file::name(kind);
+        return Err(Problem::new(format!("the settings file {name} is not a regular file, but {kind}"), help));
     }
     let mut text = String::new();
     let file = File::open(path).map_err(unread)?;

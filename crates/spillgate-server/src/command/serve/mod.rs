@@ -18,6 +18,7 @@ mod snapshot;
 mod snapshot_file;
 mod store_health;
 mod store_transitions;
+mod sweep;
 mod warnings;
 
 use std::io::{self, ErrorKind};
@@ -97,6 +98,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
     store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    sweep::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     if settings.admin.is_some() {
         history::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     }

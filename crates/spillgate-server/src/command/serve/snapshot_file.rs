@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use spillgate::rules::is_rules_file;
 
+use crate::command::open::regular_file;
 use crate::command::terminal::Problem;
 
 /// A path that can be used for snapshots.
@@ -31,8 +32,9 @@ impl SnapshotFile {
             }
             _ => unreadable(path, &error),
         })?;
-        if path.exists() && !path.is_file() {
-            let message = format!("the snapshot cannot be written to {shown}: it is not a regular file");
+        if let Some(kind) = fs::metadata(&path).ok().map(|it| it.file_type()).filter(|kind| !kind.is_file()) {
+            let kind = regular_file::name(kind);
+            let message = format!("the snapshot cannot be written to {shown}: it is not a regular file, but {kind}");
             return Err(Problem::new(
                 message,
                 "choose a file with --memory-snapshot-path, such as `state` in a folder",
