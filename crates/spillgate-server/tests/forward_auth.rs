@@ -329,3 +329,81 @@ fn caddy_accepts_long_urls_and_refuses_control_characters() {
     control_characters_are_refused(&proxy, &upstream);
     long_urls_are_judged(&proxy);
 }
+
+/// The header fields that the browser of a visitor sends for a form or a `fetch` of another site.
+const OF_OTHER_SITE: [(&str, &str); 3] =
+    [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
+
+/// A proxy sends spillgate the fields of the browser. Whether pages of other sites may use the application is for the
+/// application to decide, so forward-auth only counts their requests.
+fn requests_of_other_sites_are_counted(proxy: &Proxy) {
+    for left in (0..LIMIT).rev() {
+        let posted = request(proxy.address, "POST", "/", &OF_OTHER_SITE, "a=b").expect("the proxy answers");
+        assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "{posted:?}");
+        let ratelimit = posted.header("ratelimit").expect("the answer has the field RateLimit");
+        assert!(ratelimit.starts_with(&format!(r#""per_address";r={left};t="#)), "{ratelimit}");
+    }
+    assert_eq!(proxy.get("/", &OF_OTHER_SITE).status, 429);
+}
+
+#[test]
+fn nginx_passes_the_fields_of_a_browser_to_forward_auth() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+    requests_of_other_sites_are_counted(&Proxy::nginx(upstream.port(), spillgate.http().port()));
+}
+
+#[test]
+fn caddy_passes_the_fields_of_a_browser_to_forward_auth() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+    requests_of_other_sites_are_counted(&Proxy::caddy(upstream.port(), spillgate.http().port()));
+}
+
+/// Starts a proxy that only forwards each request to spillgate, with all header fields.
+fn forwarding(kind: &str, spillgate: u16) -> Proxy {
+    let (folders, target) = (temporary_folders(), format!("127.0.0.1:{spillgate}"));
+    match kind {
+        "nginx" => Proxy::start("nginx", |port, folder| {
+            let server = format!("listen 127.0.0.1:{port}; location / {{ proxy_pass http://{target}; }}");
+            let text = format!("daemon off; pid nginx.pid; events {{}} http {{ {folders} server {{ {server} }} }}");
+            let file = folder.join("nginx.conf");
+            fs::write(&file, text).expect("the file can be written");
+            let mut command = Command::new(installed("/usr/sbin/nginx", "nginx"));
+            command.arg("-p").arg(folder).args(["-e", "stderr", "-g", "master_process off;", "-c"]).arg(file);
+            command
+        }),
+        _ => Proxy::start("caddy", |port, folder| {
+            let options = "admin off\nauto_https off";
+            let site = format!("http://:{port} {{\nbind 127.0.0.1\nreverse_proxy {target}\n}}");
+            let file = folder.join("Caddyfile");
+            fs::write(&file, format!("{{\n{options}\n}}\n{site}\n")).expect("the file can be written");
+            let mut command = Command::new(installed("/usr/bin/caddy", "caddy"));
+            command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+            command.env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
+            command
+        }),
+    }
+}
+
+/// Behind a proxy, a page of another site charges nothing. A page that the proxy itself serves may ask if the proxy
+/// passes the name in the URL on, as Caddy does. nginx sends its own name instead, so the settings must name the site.
+#[test]
+fn a_page_of_another_site_charges_nothing_behind_nginx_and_caddy() {
+    const ASK: &str = r#"{"domain":"web","descriptors":[{"remote_address":"192.0.2.1"}]}"#;
+    let rules = deployed("caddy").join("rules.yaml");
+    for (kind, site, flags, expected) in [
+        ("nginx", None, &[][..], [403, 403, 200]),
+        ("caddy", None, &[], [403, 200, 200]),
+        ("nginx", Some("http://gate.example"), &["--http-origins", "http://gate.example"], [403, 200, 200]),
+    ] {
+        let spillgate = Spillgate::serve(&rules, &[&["--grpc", "off"], flags].concat());
+        let proxy = forwarding(kind, spillgate.http().port());
+        let ask = |fields: &[(&str, &str)]| {
+            request(proxy.address, "POST", "/v1/check", fields, ASK).expect("the proxy answers")
+        };
+        let foreign = ask(&OF_OTHER_SITE);
+        assert!(foreign.body.contains("http_origins"), "{kind}: {foreign:?}");
+        let site = site.map_or_else(|| format!("http://{}", proxy.address), str::to_owned);
+        let own = ask(&[("Origin", &site), ("Sec-Fetch-Site", "same-origin")]);
+        assert_eq!([foreign.status, own.status, ask(&[]).status], expected, "{kind} {flags:?}: {own:?}");
+    }
+}

@@ -121,6 +121,29 @@ impl<'v> Value<'v> {
         Err(self.error(format!("`{text}` is not the name of a host"), help))
     }
 
+    /// Reads the origin of a web page as browsers write it: `https://app.example`. `null` is no origin: a browser sends it for
+    /// pages of every site.
+    pub(super) fn origin(&self) -> Read<String> {
+        let text = self.text()?;
+        let found = text.split_once("://").filter(|(scheme, host)| {
+            let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+            let is_short = text.len() <= 300;
+            let is_whole = !scheme.is_empty() && !host.is_empty() && !host.starts_with(':');
+            is_short && is_whole && scheme.bytes().all(is_scheme) && host.bytes().all(is_host)
+        });
+        let Some((scheme, host)) = found else {
+            let help = "write a scheme and a name, with a port if the URL of the page has one, and without a path: \
+                        https://app.example";
+            return Err(self.error(format!("`{text}` is not the origin of a web page"), help));
+        };
+        // Browsers leave out the usual port.
+        let port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let is_web = scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");
+        let host = host.strip_suffix(port).filter(|_| is_web).unwrap_or(host);
+        Ok(format!("{scheme}://{host}"))
+    }
+
     /// Reads an address to listen on: `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
     pub(super) fn listen(&self) -> Read<Option<Listen>> {
         let text = self.text()?;

@@ -76,7 +76,10 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let metrics = Arc::new(Metrics::with_rule_values(settings.limits.metric_values));
     let log = log::start(&settings, terminal.err_colour(), &metrics);
     let _written_at_the_end = log.map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    for warning in warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access) {
+    let open_http = warnings::of_http(settings.http.as_ref(), &settings.browsers.hosts);
+    for warning in
+        warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access).into_iter().chain(open_http)
+    {
         tracing::warn!("{warning}");
     }
     open_files::allow(&settings);
