@@ -143,7 +143,7 @@ fn is_address(name: &str) -> bool {
 }
 
 /// Returns the name or address in an authority such as `localhost:6070`. An IPv6 address keeps its brackets.
-fn host_of(authority: &str) -> Option<&str> {
+pub(super) fn host_of(authority: &str) -> Option<&str> {
     let end = match authority.starts_with('[') {
         true => authority.find(']')? + 1,
         false => authority.find(':').unwrap_or(authority.len()),

@@ -16,6 +16,7 @@ mod reservation_id;
 mod reserve;
 mod response;
 mod rls;
+mod sent_request;
 mod signature;
 mod wait;
 

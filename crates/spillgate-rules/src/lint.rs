@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use spillgate_core::Algorithm;
 
+use super::RuleFinding;
 use super::index::{DomainEntry, Rules, SlotView};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
 use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
@@ -79,6 +80,37 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
         findings.append(&mut linter.findings);
     }
     findings
+}
+
+/// Returns the findings for [`Rules::warn_of_rules`].
+pub(super) fn of_rules(
+    rules: &Rules,
+    files: &[RulesFile],
+    found: impl Fn(&Rule) -> Vec<RuleFinding>,
+) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    for (number, entry) in rules.domains.iter().enumerate() {
+        let with_rule =
+            |rule: &'_ Rule| found(rule).into_iter().map(|found| (line_of_finding(&found, rule), found)).collect();
+        let found: Vec<(u32, RuleFinding)> = rules.rules_of(number).iter().flat_map::<Vec<_>, _>(with_rule).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
+        for (line, RuleFinding { is_note, message, label, help, .. }) in found {
+            match is_note {
+                true => linter.note(line, message, label, &help),
+                false => linter.warn(line, message, label, help),
+            }
+        }
+        findings.append(&mut linter.findings);
+    }
+    findings
+}
+
+fn line_of_finding(found: &RuleFinding, rule: &Rule) -> u32 {
+    let limit = found.limit.and_then(|limit| rule.limits.get(limit));
+    limit.map_or(rule.origin.line, |limit| line_of(limit, rule))
 }
 
 /// The text of a file, with the position where each line starts.

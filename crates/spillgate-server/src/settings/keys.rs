@@ -247,7 +247,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a request on /v1/forward-auth, such as [[{key: remote_address, from: client_ip}]]. \
-         The value of from is client_ip, header:NAME (empty if the header field is missing) or value:TEXT",
+         The value of from is client_ip, path, method, host, header:NAME, cookie:NAME, query:NAME (these three are empty if the \
+         request does not have them) or value:TEXT",
         |s, v| s.forward_auth.descriptors = v.descriptors()?),
     key!("allow.grpc", List "GRANTS", "override",
         "What gRPC clients may do: override (send their own limit), refund (give units back)",

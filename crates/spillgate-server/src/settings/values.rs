@@ -265,7 +265,7 @@ impl<'v> Value<'v> {
         Ok(grants)
     }
 
-    /// Reads descriptors: `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
+    /// Reads descriptors: `[[{key: path, from: path}]]`.
     pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
         const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
@@ -280,7 +280,8 @@ impl<'v> Value<'v> {
     }
 
     fn entry(&self) -> Read<EntrySource> {
-        const HELP: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
+        const HELP: &str = "write `{key: NAME, from: client_ip | path | method | host | \"header:NAME\" | \"cookie:NAME\" | \
+                            \"query:NAME\" | \"value:TEXT\"}`";
         let Yaml::Map(members) = &self.node.value else {
             return Err(self.error("an entry has a `key` and a `from`", HELP));
         };
@@ -300,12 +301,21 @@ impl<'v> Value<'v> {
         let text = self.text()?;
         match text.split_once(':') {
             None if text == "client_ip" => Ok(ValueSource::ClientIp),
+            None if text == "path" => Ok(ValueSource::Path),
+            None if text == "method" => Ok(ValueSource::Method),
+            None if text == "host" => Ok(ValueSource::Host),
+            // The name of a cookie has the same characters as that of a header field.
+            Some(("cookie", name)) if is_header_name(name) => Ok(ValueSource::Cookie(name.to_owned())),
+            Some(("query", name)) if !name.is_empty() => Ok(ValueSource::Query(name.to_owned())),
             Some(("header", name)) if is_header_name(name) => Ok(ValueSource::Header(name.to_ascii_lowercase())),
             Some(("value", value)) if !value.is_empty() => Ok(ValueSource::Value(value.to_owned())),
             Some(("header", name)) => Err(self.error(
                 format!("`{name}` is not the name of a header field"),
                 "write one such as header:X-Forwarded-Uri",
             )),
+            Some(("cookie", name)) => {
+                Err(self.error(format!("`{name}` is not the name of a cookie"), "write one such as cookie:session"))
+            }
             _ => Err(self.error(format!("`{text}` is not a source of a value"), help)),
         }
     }

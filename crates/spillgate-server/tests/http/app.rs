@@ -79,6 +79,9 @@ descriptors:
     rate_limits:
       - {name: by_sketch, algorithm: token_bucket, unit: minute, limit: 5, representation: sketch, sketch_memory: 1MiB}
       - {name: by_state, unit: day, requests_per_unit: 2}
+  - key: page
+    value: /search
+    rate_limit: {unit: hour, requests_per_unit: 1}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}

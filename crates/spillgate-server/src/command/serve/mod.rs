@@ -26,7 +26,7 @@ use std::sync::Arc;
 use spillgate::rules::Rules;
 
 use crate::cli::Serve;
-use crate::command::open::{rule_checks, rules, secret_file, settings};
+use crate::command::open::{forward_auth, rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
 use crate::listener::{App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
@@ -147,6 +147,9 @@ fn service(
     rule_checks::check_for_server(settings, &rules)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
+    }
+    for (message, help) in forward_auth::avoidable_limits(settings, &rules) {
+        tracing::warn!("{message} ({help})");
     }
     rules::open_sketches(settings, None, &mut rules, limiter.store().memory())?;
     let service = Service::new(rules, limiter, ServiceOptions::from(settings), metrics);
