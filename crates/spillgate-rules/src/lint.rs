@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use spillgate_core::Algorithm;
 
 use super::RuleFinding;
-use super::index::{DomainEntry, Rules, SlotView};
+use super::index::{DomainEntry, Rules, Wildcard};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
 use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
 
@@ -194,7 +194,7 @@ impl<'r> Linter<'r> {
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
-            self.wildcards(&slot);
+            self.wildcards(slot.wildcards());
             let any = slot.wildcards().iter().find(|wildcard| wildcard.pattern.is_any());
             if let (Some(any), Some(alone)) = (any, slot.alone()) {
                 self.shadowed(any.node, alone);
@@ -205,6 +205,10 @@ impl<'r> Linter<'r> {
                 }
             }
         }
+        self.wildcards(index.key_wildcards(level));
+        for below in index.key_wildcards(level).iter().filter_map(|wildcard| index.below(wildcard.node)) {
+            self.reachability(below);
+        }
     }
 
     /// In a domain with `compat: envoy`, warns of wildcards that can never match, because an earlier wildcard in the
@@ -214,8 +218,8 @@ impl<'r> Linter<'r> {
     /// not counted), and such a wildcard never fits all values of a wildcard with fewer characters. If two wildcards
     /// have the same number of characters, the first one can hide the second one without a warning, for example `*a*`
     /// before `a*`.
-    fn wildcards(&mut self, slot: &SlotView<'_>) {
-        let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
+    fn wildcards(&mut self, wildcards: &[Wildcard]) {
+        let compared = &wildcards[..wildcards.len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
             return;
         }

@@ -2,8 +2,7 @@
 //!
 //! If too many rules had a warning, users would not read it. So the tests also check rules that must have no warning.
 
-use spillgate_limiter::KeyHasher;
-use spillgate_rules::{Action, Request, Rules, RulesFile, Severity, Unreleased};
+use spillgate_rules::{Rules, RulesFile, Severity, Unreleased};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
@@ -139,36 +138,23 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
 }
 
 #[test]
-fn a_key_that_looks_like_a_wildcard_is_a_warning() {
-    let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
-    assert_eq!(
-        warnings(text),
-        [(3, "the `*` in the key `user*` is not a wildcard, because keys have no wildcards".to_owned())]
-    );
-    assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a key with a value gets no warning");
+fn a_key_with_a_star_inside_and_no_value_is_a_warning() {
+    let text = "domain: d\ndescriptors:\n  - {key: user*id, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(warnings(text), [(3, "the key `user*id` also has to match the value".to_owned())]);
+    for other in ["user*", "user*id, value: a", "user*id*"] {
+        assert_eq!(lines(&text.replace("user*id", other)), [0; 0], "{other}");
+    }
 }
 
 #[test]
-fn a_key_that_looks_like_a_wildcard_shares_a_counter_among_its_own_values_only() {
+fn in_compat_a_key_wildcard_behind_a_wider_one_is_dead() {
     let text = "domain: d
+compat: envoy
 descriptors:
-  - key: user*
-    share_threshold: true
-    rate_limit: {unit: second, limit: 1}
-  - {key: 'user?', rate_limit: {unit: second, limit: 1}}";
-    let message = "`share_threshold` applies only to the key `user*` itself";
-    assert_eq!(warnings(text)[1..], [(4, message.to_owned())]);
-    let rules = rules(text);
-    let keys = KeyHasher::random();
-    let counter = |key: &str, value: &str| {
-        let mut request = Request::new("d");
-        request.add([(key, value)], Action::Take(1), None);
-        rules.plan(&keys, &request, 1024).hits.first().map(|hit| hit.key)
-    };
-    assert!(counter("user*", "1").is_some());
-    assert_eq!(counter("user*", "1"), counter("user*", "2"), "all values of the key `user*` share a counter");
-    assert_ne!(counter("user*", "1"), counter("user?", "1"));
-    assert_eq!(counter("user_id", "1"), None, "keys have no wildcards");
+  - {key: 'user*', rate_limit: {unit: second, limit: 1}}
+  - {key: 'user_id*', value: 7, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(lines(text), [5]);
+    assert_eq!(lines(&text.replace("compat: envoy\n", "")), [0; 0]);
 }
 
 #[test]

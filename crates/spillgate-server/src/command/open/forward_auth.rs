@@ -92,7 +92,9 @@ fn avoidable(entries: &[EntrySource], fitting: &[&Rule]) -> Option<(String, Stri
     let alone = optional.iter().map(std::slice::from_ref);
     let mut left_out = alone.chain(std::iter::once(&optional[..])).filter(|out| !out.is_empty());
     let avoided = left_out.find(|out| {
-        let is_matched = |rule: &&Rule| out.iter().all(|(at, _)| rule.steps.get(*at).is_some_and(|step| step.fits("")));
+        let is_matched = |rule: &&Rule| {
+            out.iter().all(|(at, _)| rule.steps.get(*at).is_some_and(|step| step.matches(&entries[*at].key, "")))
+        };
         !fitting.iter().any(is_matched)
     })?;
     let what: Vec<&str> = avoided.iter().map(|(_, what)| &**what).collect();
@@ -119,12 +121,9 @@ fn is_raw(step: &RuleStep, entry: &EntrySource) -> bool {
 
 /// Returns whether a request with these entries can match the rule.
 pub(super) fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
-    let fits = |(step, entry): (&RuleStep, &EntrySource)| {
-        let value = match &entry.from {
-            ValueSource::Value(text) => step.fits(text),
-            _ => true,
-        };
-        value && *step.key == *entry.key
+    let fits = |(step, entry): (&RuleStep, &EntrySource)| match &entry.from {
+        ValueSource::Value(text) => step.matches(&entry.key, text),
+        _ => step.can_match(&entry.key),
     };
     rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
 }
