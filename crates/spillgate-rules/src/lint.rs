@@ -5,18 +5,24 @@
 //! only during an attack.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use spillgate_core::Algorithm;
 
 use super::RuleFinding;
 use super::index::{DomainEntry, Rules, Wildcard};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
+use spillgate_limiter::units::format_duration;
 use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
 
 /// The maximum number of wildcards of one key that are compared with each other and with the values of other rules.
 /// Further wildcards of the key are not compared. Without this bound, thousands of wildcards would need millions of
 /// comparisons.
 const MAX_COMPARED: usize = 256;
+
+/// A sliding window counter admits more than a tenth less than its limit if it has fewer units than this, and fewer
+/// segments, counted with the one that leaves the window.
+const LEAST_EXACT: u64 = 10;
 
 pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
@@ -316,6 +322,15 @@ impl<'r> Linter<'r> {
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);
+            if let Some(most) = counted_too_roughly(limit) {
+                let message = format!(
+                    "a sliding_window_counter of {} admits at most {most} in the long run, even from callers that keep to the limit",
+                    limit.size()
+                );
+                let help = "write `algorithm: sliding_window_log`, which is exact and needs little memory for so small a limit, or \
+                            write more `segments`";
+                self.warn(line, message, "this limit", help);
+            }
             let stricter = rule.limits.iter().enumerate().find(|(j, other)| {
                 *j != i && !other.post_paid && !limit.post_paid && never_binds(&limit.quota, &other.quota)
             });
@@ -325,6 +340,26 @@ impl<'r> Linter<'r> {
             self.warn(line, message, "this limit", "remove this limit, or lower it");
         }
     }
+}
+
+/// Returns how much a sliding window counter admits in the long run, if that is more than a tenth less than its limit.
+///
+/// While the segment that leaves the window has units, a part of them counts until its last instant. So with such a
+/// segment, at most `L - 1` units fit into the `n` newer segments, and `L` units fit only if it is empty. Callers can
+/// therefore get at most `L - 1` units in each window, or `L` units in each `n + 1` segments, whichever is more. A test
+/// compares this with the kernel.
+fn counted_too_roughly(limit: &Limit) -> Option<String> {
+    let Algorithm::SlidingWindowCounter { segments } = limit.quota.algorithm() else { return None };
+    let (units, window_ns, segments) = (limit.quota.hard_capacity(), limit.quota.window_ns(), u64::from(segments));
+    let is_exceeded = limit.post_paid || units > limit.quota.limit();
+    if units == 0 || is_exceeded || units.max(segments + 1) >= LEAST_EXACT {
+        return None;
+    }
+    let (units, window_ns) = match units <= segments {
+        true => (units, window_ns.saturating_add(window_ns / segments)),
+        false => (units - 1, window_ns),
+    };
+    Some(format!("{units} per {}", format_duration(Duration::from_nanos(window_ns))))
 }
 
 /// A limit without a line of its own is reported at the line of its rule.

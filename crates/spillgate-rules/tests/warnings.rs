@@ -2,6 +2,7 @@
 //!
 //! If too many rules had a warning, users would not read it. So the tests also check rules that must have no warning.
 
+use spillgate_limiter::{Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
 use spillgate_rules::{Rules, RulesFile, Severity, Unreleased};
 
 fn rules(text: &str) -> Rules {
@@ -196,4 +197,69 @@ fn options_that_only_a_shared_store_uses_are_not_a_warning() {
     let text = "domain: d\ndescriptors:
   - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true, on_store_failure: deny, slot_by: a}}";
     assert_eq!(rules(text).warnings().len(), 0, "the parser does not know which store is used");
+}
+
+/// How many units a sliding window counter of `limit` and `segments` admits in `windows` windows, if `asks` says when
+/// callers ask: the time in 840 parts of a window.
+fn admitted(limit: u64, segments: u8, asks: impl Iterator<Item = u64>) -> u64 {
+    let window = std::time::Duration::from_secs(840);
+    let quota = Quota::sliding_window_counter(limit, window).segments(segments).build().expect("the quota is valid");
+    let store = MemoryStore::new(MemoryOptions::default());
+    let hit = Hit::new(1, &quota, Op::take(1), spillgate_limiter::Binding::Enforce);
+    let taken = asks.filter(|at| store.hit_now(Time::from_nanos((840_000 + at) * 1_000_000_000), &hit).allowed);
+    taken.count() as u64
+}
+
+#[test]
+fn a_counter_that_admits_less_than_its_limit_says_is_a_warning() {
+    const WINDOWS: u64 = 66;
+    for (limit, segments) in (1..=11).flat_map(|limit| [1, 2, 3, 5, 7, 8].map(|segments| (limit, segments))) {
+        let (units, parts) =
+            if limit <= u64::from(segments) { (limit, 840 + 840 / u64::from(segments)) } else { (limit - 1, 840) };
+        // Nobody gets more, whether they ask all the time or only now and then.
+        let most = units * (WINDOWS * 840 / parts) + limit + units;
+        let random = {
+            let mut random = limit * 100 + u64::from(segments);
+            let mut at = 0;
+            (0..20_000).map(move |_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                at += (random >> 60) / 3;
+                at
+            })
+        };
+        let all_the_time = admitted(limit, segments, 0..WINDOWS * 840);
+        let sometimes = admitted(limit, segments, random.take_while(|at| *at < WINDOWS * 840));
+        assert!(all_the_time <= most && sometimes <= most, "{limit} {segments}: {all_the_time} {sometimes} {most}");
+        // Callers that know the segments get as much as that.
+        let pulses = (0..WINDOWS * 840).step_by(parts as usize).flat_map(|at| std::iter::repeat_n(at, 20));
+        let best = all_the_time.max(admitted(limit, segments, pulses));
+        assert!(best >= units * (WINDOWS * 840 / parts), "{limit} {segments}: {best}");
+
+        let text = format!(
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {{algorithm: sliding_window_counter, window: 14m, \
+             segments: {segments}, limit: {limit}}}"
+        );
+        let found = warnings(&text);
+        let is_rough = units * 840 * 10 < limit * parts * 9;
+        assert_eq!(found.len(), usize::from(is_rough), "{limit} {segments}: {found:?}");
+        if is_rough {
+            let said = format!(
+                "admits at most {units} per {}",
+                spillgate_limiter::units::format_duration(std::time::Duration::from_secs(parts))
+            );
+            assert!(found[0].1.contains(&said), "{said}: {found:?}");
+        }
+    }
+    let report =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: sliding_window_counter, window: 10s, limit: 1}}]";
+    assert!(
+        warnings(report)[0].1.contains("of 1 per 10s admits at most 1 per 20s in the long run"),
+        "{:?}",
+        warnings(report)
+    );
+    for exact in
+        ["limit: 1, segments: 10", "limit: 10", "limit: 2, post_paid: true", "limit: 0", "limit: 5, soft: 100%"]
+    {
+        assert_eq!(lines(&report.replace("limit: 1}", &format!("{exact}}}"))), [0; 0], "{exact}");
+    }
 }

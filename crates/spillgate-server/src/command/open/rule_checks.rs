@@ -4,11 +4,12 @@
 //! rule limits a forward-auth request. Without these checks, such a fault would show only when requests come.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use spillgate::rules::{Limit, LimitSketch, Rule, Rules, Unreleased};
+use spillgate::rules::{Limit, LimitSketch, Rule, RuleFinding, Rules, Unreleased};
 use spillgate::sketch::Sketch;
-use spillgate::units::format_bytes;
-use spillgate::{OnFull, OnStoreFailure, OpKind};
+use spillgate::units::{format_bytes, format_duration};
+use spillgate::{Algorithm, OnFull, OnStoreFailure, OpKind};
 
 use super::forward_auth::{self, fits};
 use super::store;
@@ -37,6 +38,31 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
         (true, true) => Unreleased::Sometimes,
         (_, false) => Unreleased::Never,
     }
+}
+
+/// Returns a finding for each queue (`leaky_bucket`) whose callers cannot wait for their turn. Such a queue refuses every
+/// request that would have to wait, so it admits one unit at a time. The callers are those that cannot release permits.
+pub(crate) fn unused_queues(settings: &Settings, rule: &Rule) -> Vec<RuleFinding> {
+    let callers = unreleased(settings, rule);
+    let is_queue = |limit: &Limit| limit.quota.algorithm() == Algorithm::LeakyBucket && limit.quota.capacity() > 1;
+    let queue = rule.limits.iter().position(is_queue).filter(|_| callers != Unreleased::Never);
+    let finding = queue.map(|at| {
+        let interval = format_duration(Duration::from_nanos(rule.limits[at].quota.interval_ns()));
+        let (who, help) = match callers {
+            Unreleased::Always => ("callers", "write `algorithm: token_bucket` with a `burst`, which needs no waiting"),
+            _ => (
+                "callers over gRPC",
+                "let these callers ask POST /v1/check?wait=1s, or write `algorithm: token_bucket` with a `burst`",
+            ),
+        };
+        let message = format!(
+            "{who} cannot wait in the queue of `{}`: what would have to wait is refused, so they get one unit every {interval}",
+            rule.path
+        );
+        let finding = RuleFinding::warning(message, "leaky_bucket", help).at_limit(at);
+        if callers == Unreleased::Always { finding } else { finding.as_note() }
+    });
+    finding.into_iter().collect()
 }
 
 /// Checks that the shared store of the settings can count all limits. The memory store can count every limit.

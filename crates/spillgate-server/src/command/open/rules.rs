@@ -40,6 +40,7 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
     let of_forward_auth = forward_auth::findings(settings, &rules);
     rules.warn_of_rules(files, |rule| of_forward_auth.get(&rule.index()).cloned().unwrap_or_default());
+    rules.warn_of_rules(files, |rule| rule_checks::unused_queues(settings, rule));
     Ok(rules)
 }
 
