@@ -490,3 +490,14 @@ descriptors:
         assert_eq!(limit(&theirs, "d", &[entry]), Some((in_theirs, 1)), "{entry:?}");
     }
 }
+
+#[test]
+fn a_key_with_a_star_cannot_choose_the_slot() {
+    let load = |by: &str| {
+        let below = format!("{{key: path, rate_limit: {{unit: day, limit: 1, slot_by: '{by}'}}}}");
+        let text = format!("domain: d\ndescriptors: [{{key: 'user*', descriptors: [{below}]}}]");
+        Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).map(|_| ()).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(load("path"), Ok(()));
+    assert!(load("user*").unwrap_err().contains("is not a key of this rule"));
+}
