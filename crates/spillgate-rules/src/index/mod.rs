@@ -277,10 +277,24 @@ impl Index {
         let ((key, value), rest) = entries.split_first()?;
         let level = &self.levels[level as usize];
         if !level.key_wildcards.is_empty() {
-            let candidates = level.candidates(key, value, first_only);
-            return self.first_match(candidates.into_iter().map(|(_, node)| node), rest, first_only);
+            return self.find_with_key_wildcards(level, (key, value), rest, first_only);
         }
         self.first_match(level.keys.get(*key)?.candidates(value).map(|(_, node)| node), rest, first_only)
+    }
+
+    /// Does what [`find`](Index::find) does, on a level with wildcards in keys. It is a function of its own, so that searches
+    /// on other levels need no instructions for its list.
+    #[cold]
+    #[inline(never)]
+    fn find_with_key_wildcards(
+        &self,
+        level: &Level,
+        (key, value): (&str, &str),
+        rest: &[(&str, &str)],
+        first_only: bool,
+    ) -> Option<u32> {
+        let candidates = level.candidates(key, value, first_only);
+        self.first_match(candidates.into_iter().map(|(_, node)| node), rest, first_only)
     }
 
     /// Returns the first node that matches, or below which a node matches the entries `rest`.
