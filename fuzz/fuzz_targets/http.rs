@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, SystemClock};
-use spillgate_http::{HttpOptions, HttpState};
+use spillgate_http::{Browsers, HttpOptions, HttpState};
 use spillgate_server::settings::{SettingsFile, Sources, resolve};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Grants, Peer, Service, ServiceOptions};
@@ -58,6 +58,7 @@ static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
         body_bytes: 1 << 16,
         max_wait: Duration::ZERO,
         reservation_life: Duration::from_secs(60),
+        browsers: Browsers::default(),
     };
     HttpState::new(Arc::new(service), options).expect("these settings can be served")
 });

@@ -17,7 +17,7 @@ use spillgate_service::Peer;
 use super::answer::Summary;
 use super::client_address::{client_address, counted_by};
 use super::problem::{Failure, Problem};
-use super::{HttpError, HttpState, Response};
+use super::{HttpError, HttpState, Response, sent_request};
 
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
@@ -50,6 +50,39 @@ pub enum ValueSource {
     Header(String),
     /// The same text for every sub-request.
     Value(String),
+    /// The path of the client's URI (`X-Forwarded-Uri`), in one form for all ways to write it.
+    Path,
+    /// The method of the client's request (`X-Forwarded-Method`), in capital letters.
+    Method,
+    /// The name in the client's URL (`X-Forwarded-Host`), in small letters and without a port.
+    Host,
+    /// A cookie of the client. If it is missing or has different values, the value is empty.
+    Cookie(String),
+    /// A parameter in the query of the client's URI. If it is missing or has different values, the value is empty.
+    Query(String),
+}
+
+impl ValueSource {
+    /// Returns what a client can leave out of its request, so that the value is empty. `None` if the value comes from the
+    /// proxy or the settings. The names of some header fields say that proxies set them.
+    #[must_use]
+    pub fn can_be_left_out(&self) -> Option<String> {
+        match self {
+            ValueSource::Header(name) => {
+                let name = name.to_ascii_lowercase();
+                let of_proxies = ["x-forwarded-", "x-original-", "x-real-ip"];
+                let is_of_proxy = of_proxies.iter().any(|prefix| name.starts_with(prefix));
+                (!is_of_proxy).then(|| format!("the header field `{name}`"))
+            }
+            ValueSource::Cookie(name) => Some(format!("the cookie `{name}`")),
+            ValueSource::Query(name) => Some(format!("the parameter `{name}` of the query")),
+            ValueSource::ClientIp
+            | ValueSource::Value(_)
+            | ValueSource::Path
+            | ValueSource::Method
+            | ValueSource::Host => None,
+        }
+    }
 }
 
 /// A [`ForwardAuth`] whose names and status are known to be valid.
@@ -66,6 +99,11 @@ enum Origin {
     ClientIp,
     Header(HeaderName),
     Literal(String),
+    Path,
+    Method,
+    Host,
+    Cookie(String),
+    Query(String),
 }
 
 impl TryFrom<ForwardAuth> for Mapping {
@@ -76,6 +114,11 @@ impl TryFrom<ForwardAuth> for Mapping {
             let from = match entry.from {
                 ValueSource::ClientIp => Origin::ClientIp,
                 ValueSource::Value(text) => Origin::Literal(text),
+                ValueSource::Path => Origin::Path,
+                ValueSource::Method => Origin::Method,
+                ValueSource::Host => Origin::Host,
+                ValueSource::Cookie(name) => Origin::Cookie(name),
+                ValueSource::Query(name) => Origin::Query(name),
                 ValueSource::Header(name) => {
                     Origin::Header(HeaderName::try_from(&name).map_err(|_| HttpError::HeaderName(name))?)
                 }
@@ -97,6 +140,11 @@ impl Origin {
         match self {
             Origin::ClientIp => Cow::Borrowed(client),
             Origin::Literal(text) => Cow::Borrowed(text),
+            Origin::Path => sent_request::path(headers),
+            Origin::Method => sent_request::method(headers),
+            Origin::Host => sent_request::host(headers),
+            Origin::Cookie(name) => sent_request::cookie(headers, name),
+            Origin::Query(name) => sent_request::query(headers, name),
             Origin::Header(name) => {
                 let lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
                 // Several lines of one field are one list (RFC 9110, section 5.2).

@@ -3,6 +3,7 @@
 
 mod answer;
 mod body;
+pub mod browsers;
 mod check;
 mod client_address;
 mod forward_auth;
@@ -15,6 +16,7 @@ mod reservation_id;
 mod reserve;
 mod response;
 mod rls;
+mod sent_request;
 mod signature;
 mod wait;
 
@@ -33,6 +35,7 @@ use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
 pub use body::read_body;
+pub use browsers::Browsers;
 use forward_auth::Mapping;
 pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
 use lease::LeaseKey;
@@ -62,6 +65,8 @@ pub struct HttpOptions {
     pub max_wait: Duration,
     /// The longest life of a reservation.
     pub reservation_life: Duration,
+    /// Which web pages may send requests with the method POST.
+    pub browsers: Browsers,
 }
 
 /// Why the options for HTTP are invalid.
@@ -101,6 +106,7 @@ struct HttpContext<C: Clock> {
     lease_key: LeaseKey,
     reservation_key: ReservationKey,
     records: Records,
+    browsers: Browsers,
 }
 
 impl<C: Clock> HttpState<C> {
@@ -112,8 +118,16 @@ impl<C: Clock> HttpState<C> {
     /// # Errors
     /// The [`HttpError`] says which option is invalid.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
-        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait, reservation_life } =
-            options;
+        let HttpOptions {
+            headers,
+            trusted_proxies,
+            forward_auth,
+            grants,
+            body_bytes,
+            max_wait,
+            reservation_life,
+            browsers,
+        } = options;
         let forward_auth = Mapping::try_from(forward_auth)?;
         let lease_key = LeaseKey::of(service.limiter().keys());
         let reservation_key = ReservationKey::of(service.limiter().keys());
@@ -129,6 +143,7 @@ impl<C: Clock> HttpState<C> {
             lease_key,
             reservation_key,
             records,
+            browsers,
         })))
     }
 }
@@ -212,6 +227,10 @@ impl<C: Clock> HttpState<C> {
             let mut response = wrong_method(&method, &uri).response();
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
             return Ok(response);
+        }
+        if *allowed == POST {
+            // forward-auth is not checked: a proxy sends it the fields of its client's browser, which may have any site.
+            self.0.browsers.check(&headers, &uri)?;
         }
         let body = read_body(body, self.0.body_bytes);
         let wait = || max_wait_ns(uri.query(), self.0.max_wait);

@@ -73,6 +73,8 @@ impl Problem {
 pub(super) enum Failure {
     /// An error that this crate found, for example invalid JSON. It is not counted yet.
     Wire(Problem),
+    /// A request that this crate does not permit, and how to permit it. It is not counted yet.
+    Forbidden(ServiceError, &'static str),
     /// An error that the service found and has counted.
     Service(ServiceError),
 }
@@ -94,6 +96,10 @@ impl<C: Clock> HttpState<C> {
     pub(super) fn problem(&self, failure: Failure) -> Problem {
         match failure {
             Failure::Service(error) => error.into(),
+            Failure::Forbidden(error, help) => {
+                let error = self.0.service.rejected(error);
+                Problem::new(StatusCode::FORBIDDEN, error.to_string(), help)
+            }
             Failure::Wire(problem) => {
                 self.0.service.rejected(match problem.status {
                     StatusCode::PAYLOAD_TOO_LARGE => {

@@ -100,6 +100,40 @@ pub use spillgate_text::{Diagnostic, Severity};
 
 use model::{MAX_WARNINGS, open_sketches};
 
+/// What a program has to say about a rule. [`Rules::warn_of_rules`] has an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleFinding {
+    limit: Option<usize>,
+    is_note: bool,
+    message: String,
+    label: &'static str,
+    help: String,
+}
+
+impl RuleFinding {
+    /// Makes a warning. `message` says what is wrong, `label` is a few words that are shown below the line of the rule,
+    /// and `help` says how to fix the rule.
+    #[must_use]
+    pub fn warning(message: impl Into<String>, label: &'static str, help: impl Into<String>) -> RuleFinding {
+        RuleFinding { limit: None, is_note: false, message: message.into(), label, help: help.into() }
+    }
+
+    /// Makes a note instead of a warning: something about a correct rule that its author may not know.
+    #[must_use]
+    pub const fn as_note(mut self) -> RuleFinding {
+        self.is_note = true;
+        self
+    }
+
+    /// Shows the line of a limit instead of the line of the rule. `limit` is the position of the limit in
+    /// [`Rule::limits`].
+    #[must_use]
+    pub const fn at_limit(mut self, limit: usize) -> RuleFinding {
+        self.limit = Some(limit);
+        self
+    }
+}
+
 impl Rules {
     /// Reads and checks all `files`. Each file has one domain. If one file has an error, no file is loaded.
     ///
@@ -176,6 +210,26 @@ impl Rules {
     /// parsed. [`Unreleased`] has an example.
     pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
         let found = lint::unreleased(self, files, taken);
+        self.warn(files, found);
+    }
+
+    /// Adds warnings and notes that a program has about rules, for example because they do not fit its settings. `found`
+    /// returns what there is to say about a rule. `files` are the files that were parsed.
+    ///
+    /// ```
+    /// use spillgate::rules::{RuleFinding, Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: day, limit: 5}}]";
+    /// let files = [RulesFile { name: "api.yaml".into(), text: text.into() }];
+    /// let mut rules = Rules::parse(&files)?;
+    /// rules.warn_of_rules(&files, |rule| match &*rule.path {
+    ///     "user" => vec![RuleFinding::warning("nobody sends `user`", "this rule", "remove it")],
+    ///     _ => vec![],
+    /// });
+    /// assert_eq!(rules.warnings()[0].message(), "nobody sends `user`");
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    pub fn warn_of_rules(&mut self, files: &[RulesFile], found: impl Fn(&Rule) -> Vec<RuleFinding>) {
+        let found = lint::of_rules(self, files, found);
         self.warn(files, found);
     }
 

@@ -5,17 +5,24 @@
 //! only during an attack.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use spillgate_core::Algorithm;
 
-use super::index::{DomainEntry, Rules, SlotView};
+use super::RuleFinding;
+use super::index::{DomainEntry, Rules, Wildcard};
 use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
+use spillgate_limiter::units::format_duration;
 use spillgate_text::{At, Diagnostic, DiagnosticText, Severity, Source};
 
 /// The maximum number of wildcards of one key that are compared with each other and with the values of other rules.
 /// Further wildcards of the key are not compared. Without this bound, thousands of wildcards would need millions of
 /// comparisons.
 const MAX_COMPARED: usize = 256;
+
+/// A sliding window counter admits more than a tenth less than its limit if it has fewer units than this, and fewer
+/// segments, counted with the one that leaves the window.
+const LEAST_EXACT: u64 = 10;
 
 pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
@@ -79,6 +86,37 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
         findings.append(&mut linter.findings);
     }
     findings
+}
+
+/// Returns the findings for [`Rules::warn_of_rules`].
+pub(super) fn of_rules(
+    rules: &Rules,
+    files: &[RulesFile],
+    found: impl Fn(&Rule) -> Vec<RuleFinding>,
+) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    for (number, entry) in rules.domains.iter().enumerate() {
+        let with_rule =
+            |rule: &'_ Rule| found(rule).into_iter().map(|found| (line_of_finding(&found, rule), found)).collect();
+        let found: Vec<(u32, RuleFinding)> = rules.rules_of(number).iter().flat_map::<Vec<_>, _>(with_rule).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
+        for (line, RuleFinding { is_note, message, label, help, .. }) in found {
+            match is_note {
+                true => linter.note(line, message, label, &help),
+                false => linter.warn(line, message, label, help),
+            }
+        }
+        findings.append(&mut linter.findings);
+    }
+    findings
+}
+
+fn line_of_finding(found: &RuleFinding, rule: &Rule) -> u32 {
+    let limit = found.limit.and_then(|limit| rule.limits.get(limit));
+    limit.map_or(rule.origin.line, |limit| line_of(limit, rule))
 }
 
 /// The text of a file, with the position where each line starts.
@@ -162,7 +200,7 @@ impl<'r> Linter<'r> {
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
-            self.wildcards(&slot);
+            self.wildcards(slot.wildcards());
             let any = slot.wildcards().iter().find(|wildcard| wildcard.pattern.is_any());
             if let (Some(any), Some(alone)) = (any, slot.alone()) {
                 self.shadowed(any.node, alone);
@@ -173,6 +211,10 @@ impl<'r> Linter<'r> {
                 }
             }
         }
+        self.wildcards(index.key_wildcards(level));
+        for below in index.key_wildcards(level).iter().filter_map(|wildcard| index.below(wildcard.node)) {
+            self.reachability(below);
+        }
     }
 
     /// In a domain with `compat: envoy`, warns of wildcards that can never match, because an earlier wildcard in the
@@ -182,8 +224,8 @@ impl<'r> Linter<'r> {
     /// not counted), and such a wildcard never fits all values of a wildcard with fewer characters. If two wildcards
     /// have the same number of characters, the first one can hide the second one without a warning, for example `*a*`
     /// before `a*`.
-    fn wildcards(&mut self, slot: &SlotView<'_>) {
-        let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
+    fn wildcards(&mut self, wildcards: &[Wildcard]) {
+        let compared = &wildcards[..wildcards.len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
             return;
         }
@@ -280,6 +322,15 @@ impl<'r> Linter<'r> {
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);
+            if let Some(most) = counted_too_roughly(limit) {
+                let message = format!(
+                    "a sliding_window_counter of {} admits at most {most} in the long run, even from callers that keep to the limit",
+                    limit.size()
+                );
+                let help = "write `algorithm: sliding_window_log`, which is exact and needs little memory for so small a limit, or \
+                            write more `segments`";
+                self.warn(line, message, "this limit", help);
+            }
             let stricter = rule.limits.iter().enumerate().find(|(j, other)| {
                 *j != i && !other.post_paid && !limit.post_paid && never_binds(&limit.quota, &other.quota)
             });
@@ -289,6 +340,26 @@ impl<'r> Linter<'r> {
             self.warn(line, message, "this limit", "remove this limit, or lower it");
         }
     }
+}
+
+/// Returns how much a sliding window counter admits in the long run, if that is more than a tenth less than its limit.
+///
+/// While the segment that leaves the window has units, a part of them counts until its last instant. So with such a
+/// segment, at most `L - 1` units fit into the `n` newer segments, and `L` units fit only if it is empty. Callers can
+/// therefore get at most `L - 1` units in each window, or `L` units in each `n + 1` segments, whichever is more. A test
+/// compares this with the kernel.
+fn counted_too_roughly(limit: &Limit) -> Option<String> {
+    let Algorithm::SlidingWindowCounter { segments } = limit.quota.algorithm() else { return None };
+    let (units, window_ns, segments) = (limit.quota.hard_capacity(), limit.quota.window_ns(), u64::from(segments));
+    let is_exceeded = limit.post_paid || units > limit.quota.limit();
+    if units == 0 || is_exceeded || units.max(segments + 1) >= LEAST_EXACT {
+        return None;
+    }
+    let (units, window_ns) = match units <= segments {
+        true => (units, window_ns.saturating_add(window_ns / segments)),
+        false => (units - 1, window_ns),
+    };
+    Some(format!("{units} per {}", format_duration(Duration::from_nanos(window_ns))))
 }
 
 /// A limit without a line of its own is reported at the line of its rule.

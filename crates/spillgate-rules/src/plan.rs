@@ -191,7 +191,7 @@ impl Rules {
     /// `value_bytes` bytes.
     ///
     /// No memory is allocated if the request has at most four descriptors, at most two limits for each descriptor, and
-    /// at most four limits in total.
+    /// at most four limits in total, and no rule has a `*` in its key.
     ///
     /// ```
     /// use spillgate::KeyHasher;

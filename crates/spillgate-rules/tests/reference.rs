@@ -427,3 +427,77 @@ descriptors:
     assert!(plan.hits.iter().all(|hit| hit.quota.denied() == Denied::Charged && hit.op == Op::take(1)));
     assert_eq!(rules.find("d", &[("free", "")]).unwrap().limits[0].quota.denied(), Denied::Free);
 }
+
+/// The cases and the results are those of a recording of the reference server.
+#[test]
+fn a_star_in_a_key_matches_the_joined_key_and_value() {
+    for compat in ["", "compat: envoy\n"] {
+        let matches = |rule: &str, entry: (&str, &str)| {
+            let text = format!("domain: d\n{compat}descriptors:\n  - {{{rule}, rate_limit: {{unit: hour, limit: 2}}}}");
+            limit(&rules(&[&text]), "d", &[entry]).is_some()
+        };
+        for entry in [("k", "a"), ("kk", "a"), ("k*", "a"), ("k", ""), ("k*", ""), ("kx", "y")] {
+            assert!(matches("key: 'k*'", entry), "{entry:?}");
+        }
+        for (entry, expected) in
+            [(("k", "v"), true), (("kk", "vz"), true), (("k*", "v"), true), (("kx", "w"), false), (("k_v", ""), true)]
+        {
+            assert_eq!(matches("key: 'k*', value: 'v*'", entry), expected, "{entry:?}");
+        }
+        // The case of the report.
+        for (entry, expected) in [(("a", "b"), true), (("ax", "b"), true), (("a*", "b"), true), (("ax", "c"), false)] {
+            assert_eq!(matches("key: a*, value: b", entry), expected, "{entry:?}");
+        }
+        assert!(!matches("key: 'k*'", ("j", "k")));
+    }
+}
+
+#[test]
+fn a_rule_with_a_star_in_its_key_has_a_counter_for_each_key() {
+    let rules = rules(&["domain: d
+descriptors:
+  - {key: 'k*', value: 'v*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: 'u*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: 'n*', rate_limit: {unit: hour, requests_per_unit: 2}}"]);
+    let key = |entry| plan(&rules, "d", &[take(&[entry])]).hits[0].key;
+    assert_eq!(key(("kk", "vz")), key(("kk", "va")), "the values of one key share a counter");
+    assert_ne!(key(("k", "v")), key(("kk", "v")));
+    assert_eq!(key(("ux", "1")), key(("ux", "2")));
+    assert_ne!(key(("ux", "1")), key(("uy", "1")));
+    assert_ne!(key(("nx", "1")), key(("nx", "2")));
+}
+
+#[test]
+fn wildcards_in_keys_and_in_values_are_tried_in_the_order_of_the_file_in_compat_only() {
+    let text = "domain: d
+descriptors:
+  - {key: 'us*', rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: user, value: 'v*', rate_limit: {unit: second, requests_per_unit: 2}}
+  - {key: user, value: vip, rate_limit: {unit: second, requests_per_unit: 3}}
+  - {key: user, rate_limit: {unit: second, requests_per_unit: 4}}
+  - {key: 'user*', value: x, rate_limit: {unit: second, requests_per_unit: 5}}";
+    let ours = rules(&[text]);
+    let theirs = rules(&[&text.replace("domain: d", "domain: d\ncompat: envoy")]);
+    for (entry, in_ours, in_theirs) in [
+        (("user", "vip"), 3, 3),
+        (("user", "vx"), 2, 1),
+        (("user", "x"), 5, 1),
+        (("user", "y"), 1, 1),
+        (("users", "x"), 5, 1),
+        (("use", "x"), 1, 1),
+    ] {
+        assert_eq!(limit(&ours, "d", &[entry]), Some((in_ours, 1)), "{entry:?}");
+        assert_eq!(limit(&theirs, "d", &[entry]), Some((in_theirs, 1)), "{entry:?}");
+    }
+}
+
+#[test]
+fn a_key_with_a_star_cannot_choose_the_slot() {
+    let load = |by: &str| {
+        let below = format!("{{key: path, rate_limit: {{unit: day, limit: 1, slot_by: '{by}'}}}}");
+        let text = format!("domain: d\ndescriptors: [{{key: 'user*', descriptors: [{below}]}}]");
+        Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).map(|_| ()).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(load("path"), Ok(()));
+    assert!(load("user*").unwrap_err().contains("is not a key of this rule"));
+}

@@ -2,8 +2,8 @@
 //!
 //! If too many rules had a warning, users would not read it. So the tests also check rules that must have no warning.
 
-use spillgate_limiter::KeyHasher;
-use spillgate_rules::{Action, Request, Rules, RulesFile, Severity, Unreleased};
+use spillgate_limiter::{Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
+use spillgate_rules::{Rules, RulesFile, Severity, Unreleased};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
@@ -139,36 +139,23 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
 }
 
 #[test]
-fn a_key_that_looks_like_a_wildcard_is_a_warning() {
-    let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
-    assert_eq!(
-        warnings(text),
-        [(3, "the `*` in the key `user*` is not a wildcard, because keys have no wildcards".to_owned())]
-    );
-    assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a key with a value gets no warning");
+fn a_key_with_a_star_inside_and_no_value_is_a_warning() {
+    let text = "domain: d\ndescriptors:\n  - {key: user*id, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(warnings(text), [(3, "the key `user*id` also has to match the value".to_owned())]);
+    for other in ["user*", "user*id, value: a", "user*id*"] {
+        assert_eq!(lines(&text.replace("user*id", other)), [0; 0], "{other}");
+    }
 }
 
 #[test]
-fn a_key_that_looks_like_a_wildcard_shares_a_counter_among_its_own_values_only() {
+fn in_compat_a_key_wildcard_behind_a_wider_one_is_dead() {
     let text = "domain: d
+compat: envoy
 descriptors:
-  - key: user*
-    share_threshold: true
-    rate_limit: {unit: second, limit: 1}
-  - {key: 'user?', rate_limit: {unit: second, limit: 1}}";
-    let message = "`share_threshold` applies only to the key `user*` itself";
-    assert_eq!(warnings(text)[1..], [(4, message.to_owned())]);
-    let rules = rules(text);
-    let keys = KeyHasher::random();
-    let counter = |key: &str, value: &str| {
-        let mut request = Request::new("d");
-        request.add([(key, value)], Action::Take(1), None);
-        rules.plan(&keys, &request, 1024).hits.first().map(|hit| hit.key)
-    };
-    assert!(counter("user*", "1").is_some());
-    assert_eq!(counter("user*", "1"), counter("user*", "2"), "all values of the key `user*` share a counter");
-    assert_ne!(counter("user*", "1"), counter("user?", "1"));
-    assert_eq!(counter("user_id", "1"), None, "keys have no wildcards");
+  - {key: 'user*', rate_limit: {unit: second, limit: 1}}
+  - {key: 'user_id*', value: 7, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(lines(text), [5]);
+    assert_eq!(lines(&text.replace("compat: envoy\n", "")), [0; 0]);
 }
 
 #[test]
@@ -210,4 +197,69 @@ fn options_that_only_a_shared_store_uses_are_not_a_warning() {
     let text = "domain: d\ndescriptors:
   - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true, on_store_failure: deny, slot_by: a}}";
     assert_eq!(rules(text).warnings().len(), 0, "the parser does not know which store is used");
+}
+
+/// How many units a sliding window counter of `limit` and `segments` admits in `windows` windows, if `asks` says when
+/// callers ask: the time in 840 parts of a window.
+fn admitted(limit: u64, segments: u8, asks: impl Iterator<Item = u64>) -> u64 {
+    let window = std::time::Duration::from_secs(840);
+    let quota = Quota::sliding_window_counter(limit, window).segments(segments).build().expect("the quota is valid");
+    let store = MemoryStore::new(MemoryOptions::default());
+    let hit = Hit::new(1, &quota, Op::take(1), spillgate_limiter::Binding::Enforce);
+    let taken = asks.filter(|at| store.hit_now(Time::from_nanos((840_000 + at) * 1_000_000_000), &hit).allowed);
+    taken.count() as u64
+}
+
+#[test]
+fn a_counter_that_admits_less_than_its_limit_says_is_a_warning() {
+    const WINDOWS: u64 = 66;
+    for (limit, segments) in (1..=11).flat_map(|limit| [1, 2, 3, 5, 7, 8].map(|segments| (limit, segments))) {
+        let (units, parts) =
+            if limit <= u64::from(segments) { (limit, 840 + 840 / u64::from(segments)) } else { (limit - 1, 840) };
+        // Nobody gets more, whether they ask all the time or only now and then.
+        let most = units * (WINDOWS * 840 / parts) + limit + units;
+        let random = {
+            let mut random = limit * 100 + u64::from(segments);
+            let mut at = 0;
+            (0..20_000).map(move |_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                at += (random >> 60) / 3;
+                at
+            })
+        };
+        let all_the_time = admitted(limit, segments, 0..WINDOWS * 840);
+        let sometimes = admitted(limit, segments, random.take_while(|at| *at < WINDOWS * 840));
+        assert!(all_the_time <= most && sometimes <= most, "{limit} {segments}: {all_the_time} {sometimes} {most}");
+        // Callers that know the segments get as much as that.
+        let pulses = (0..WINDOWS * 840).step_by(parts as usize).flat_map(|at| std::iter::repeat_n(at, 20));
+        let best = all_the_time.max(admitted(limit, segments, pulses));
+        assert!(best >= units * (WINDOWS * 840 / parts), "{limit} {segments}: {best}");
+
+        let text = format!(
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {{algorithm: sliding_window_counter, window: 14m, \
+             segments: {segments}, limit: {limit}}}"
+        );
+        let found = warnings(&text);
+        let is_rough = units * 840 * 10 < limit * parts * 9;
+        assert_eq!(found.len(), usize::from(is_rough), "{limit} {segments}: {found:?}");
+        if is_rough {
+            let said = format!(
+                "admits at most {units} per {}",
+                spillgate_limiter::units::format_duration(std::time::Duration::from_secs(parts))
+            );
+            assert!(found[0].1.contains(&said), "{said}: {found:?}");
+        }
+    }
+    let report =
+        "domain: d\ndescriptors: [{key: a, rate_limit: {algorithm: sliding_window_counter, window: 10s, limit: 1}}]";
+    assert!(
+        warnings(report)[0].1.contains("of 1 per 10s admits at most 1 per 20s in the long run"),
+        "{:?}",
+        warnings(report)
+    );
+    for exact in
+        ["limit: 1, segments: 10", "limit: 10", "limit: 2, post_paid: true", "limit: 0", "limit: 5, soft: 100%"]
+    {
+        assert_eq!(lines(&report.replace("limit: 1}", &format!("{exact}}}"))), [0; 0], "{exact}");
+    }
 }

@@ -106,11 +106,13 @@ fn schema_is_json_that_describes_rules_files() {
 
 #[test]
 fn validate_prints_what_it_has_read() {
-    let output = folder().run("validate rules.yaml");
+    // Only callers over HTTP can wait in the queue of these rules.
+    let http = ("s.yaml", "grpc: off");
+    let output = Folder::new(&[("rules.yaml", RULES), http]).run("validate rules.yaml --config s.yaml");
     let expected = (0, "1 file: 1 domain, 6 rules, good\n", "");
     assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), expected, "these rules have no note");
-    let folder = Folder::new(&[("rules.yaml", &format!("{RULES}  - key: unlimited\n"))]);
-    let output = folder.run("validate rules.yaml");
+    let folder = Folder::new(&[("rules.yaml", &format!("{RULES}  - key: unlimited\n")), http]);
+    let output = folder.run("validate rules.yaml --config s.yaml");
     assert_eq!((output.code, output.stdout.as_str()), (0, "1 file: 1 domain, 7 rules, good, 1 note\n"));
     assert!(output.stderr.starts_with("note: rules.yaml:18:5: "), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "a note is one line: {}", output.stderr);
@@ -179,6 +181,27 @@ fn a_concurrency_limit_has_a_warning_only_if_its_permits_cannot_be_released() {
     assert_eq!(validated("shadow: off"), (0, "1 note".to_owned()), "gRPC can take a permit, but cannot release it");
     assert_eq!(validated(&format!("{auth}grpc: off")), (1, "1 warning".to_owned()));
     assert_eq!(validated("http: off"), (1, "1 warning".to_owned()));
+}
+
+#[test]
+fn a_queue_has_a_warning_if_its_callers_cannot_wait() {
+    let rules = |options: &str| {
+        let limit = format!("{{algorithm: leaky_bucket, unit: second, limit: 50{options}}}");
+        format!("domain: d\ndescriptors:\n  - key: job\n    rate_limit: {limit}\n")
+    };
+    let auth = "forward_auth: {domain: d, descriptors: [[{key: job, from: client_ip}]]}\n";
+    let validated = |options: &str, settings: &str| {
+        let folder = Folder::new(&[("rules.yaml", &rules(options)), ("s.yaml", settings)]);
+        let output = folder.run("validate rules.yaml --config s.yaml --deny-warnings");
+        let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.is_empty() || text.contains("so they get one unit every 20ms"), "{text}");
+        (output.code, output.stdout.trim_end().rsplit_once(", ").map(|(_, last)| last.to_owned()).unwrap_or_default())
+    };
+    assert_eq!(validated("", "grpc: off"), (0, "good".to_owned()));
+    assert_eq!(validated("", "shadow: off"), (0, "1 note".to_owned()), "callers over HTTP can wait");
+    assert_eq!(validated("", "http: off"), (1, "1 warning".to_owned()));
+    assert_eq!(validated("", &format!("{auth}grpc: off")), (1, "1 warning".to_owned()));
+    assert_eq!(validated(", queue: 0", "http: off"), (0, "good".to_owned()), "nobody can wait in this queue");
 }
 
 #[test]

@@ -202,13 +202,20 @@ fn long_urls_are_judged(proxy: &Proxy) {
     }
 }
 
-/// The proxy copies the decoded path into a header field of its request to spillgate. A control character in the path
-/// could add another header field, or make this request invalid. So the proxy must refuse such paths, and header fields
-/// that are too long.
-fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
-    for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
-        assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
+/// The proxy copies the URI into a header field of its request to spillgate. A line end in the path must not add another
+/// header field, and a path with other control characters must not make the request to spillgate fail: the proxy would
+/// then allow the request without counting it.
+fn control_characters_change_nothing(proxy: &Proxy, upstream: &Upstream) {
+    let paths = ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/%01", "/%7f", "/login%0a", "/login%00"];
+    for (path, left) in paths.iter().zip((0..LIMIT).rev()) {
+        let passed = proxy.get(path, &[]);
+        assert!(matches!(passed.status, 200 | 400), "{path}: {passed:?}");
+        if passed.status == 200 {
+            let ratelimit = passed.header("ratelimit").expect("spillgate decided the request");
+            assert!(ratelimit.contains(&format!(r#""per_address";r={left};t="#)), "{path}: {ratelimit}");
+        }
     }
+    let seen = upstream.seen();
     let long = "x".repeat(7_000);
     let names = ["x-a", "x-b", "x-c", "x-d", "x-e"];
     let many = names.map(|name| (name, long.as_str()));
@@ -217,7 +224,7 @@ fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
         matches!(status, 400 | 431),
         "the proxy must refuse header fields that are too long for spillgate: {status}"
     );
-    assert_eq!(upstream.seen(), 0);
+    assert_eq!(upstream.seen(), seen);
 }
 
 fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate: &mut Spillgate) {
@@ -307,10 +314,15 @@ fn nginx_judges_every_spelling_of_a_path_alike() {
 }
 
 #[test]
-fn nginx_accepts_long_urls_and_refuses_control_characters() {
+fn nginx_is_not_confused_by_control_characters() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+    control_characters_change_nothing(&Proxy::nginx(upstream.port(), spillgate.http().port()), &upstream);
+}
+
+#[test]
+fn nginx_accepts_long_urls() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
     let proxy = Proxy::nginx(upstream.port(), spillgate.http().port());
-    control_characters_are_refused(&proxy, &upstream);
     long_urls_are_judged(&proxy);
 }
 
@@ -323,9 +335,92 @@ fn caddy_judges_every_spelling_of_a_path_alike() {
 }
 
 #[test]
-fn caddy_accepts_long_urls_and_refuses_control_characters() {
+fn caddy_is_not_confused_by_control_characters() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+    control_characters_change_nothing(&Proxy::caddy(upstream.port(), spillgate.http().port()), &upstream);
+}
+
+#[test]
+fn caddy_accepts_long_urls() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
     let proxy = Proxy::caddy(upstream.port(), spillgate.http().port());
-    control_characters_are_refused(&proxy, &upstream);
     long_urls_are_judged(&proxy);
+}
+
+/// The header fields that the browser of a visitor sends for a form or a `fetch` of another site.
+const OF_OTHER_SITE: [(&str, &str); 3] =
+    [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "no-cors")];
+
+/// A proxy sends spillgate the fields of the browser. Whether pages of other sites may use the application is for the
+/// application to decide, so forward-auth only counts their requests.
+fn requests_of_other_sites_are_counted(proxy: &Proxy) {
+    for left in (0..LIMIT).rev() {
+        let posted = request(proxy.address, "POST", "/", &OF_OTHER_SITE, "a=b").expect("the proxy answers");
+        assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "{posted:?}");
+        let ratelimit = posted.header("ratelimit").expect("the answer has the field RateLimit");
+        assert!(ratelimit.starts_with(&format!(r#""per_address";r={left};t="#)), "{ratelimit}");
+    }
+    assert_eq!(proxy.get("/", &OF_OTHER_SITE).status, 429);
+}
+
+#[test]
+fn nginx_passes_the_fields_of_a_browser_to_forward_auth() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+    requests_of_other_sites_are_counted(&Proxy::nginx(upstream.port(), spillgate.http().port()));
+}
+
+#[test]
+fn caddy_passes_the_fields_of_a_browser_to_forward_auth() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+    requests_of_other_sites_are_counted(&Proxy::caddy(upstream.port(), spillgate.http().port()));
+}
+
+/// Starts a proxy that only forwards each request to spillgate, with all header fields.
+fn forwarding(kind: &str, spillgate: u16) -> Proxy {
+    let (folders, target) = (temporary_folders(), format!("127.0.0.1:{spillgate}"));
+    match kind {
+        "nginx" => Proxy::start("nginx", |port, folder| {
+            let server = format!("listen 127.0.0.1:{port}; location / {{ proxy_pass http://{target}; }}");
+            let text = format!("daemon off; pid nginx.pid; events {{}} http {{ {folders} server {{ {server} }} }}");
+            let file = folder.join("nginx.conf");
+            fs::write(&file, text).expect("the file can be written");
+            let mut command = Command::new(installed("/usr/sbin/nginx", "nginx"));
+            command.arg("-p").arg(folder).args(["-e", "stderr", "-g", "master_process off;", "-c"]).arg(file);
+            command
+        }),
+        _ => Proxy::start("caddy", |port, folder| {
+            let options = "admin off\nauto_https off";
+            let site = format!("http://:{port} {{\nbind 127.0.0.1\nreverse_proxy {target}\n}}");
+            let file = folder.join("Caddyfile");
+            fs::write(&file, format!("{{\n{options}\n}}\n{site}\n")).expect("the file can be written");
+            let mut command = Command::new(installed("/usr/bin/caddy", "caddy"));
+            command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+            command.env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
+            command
+        }),
+    }
+}
+
+/// Behind a proxy, a page of another site charges nothing. A page that the proxy itself serves may ask if the proxy
+/// passes the name in the URL on, as Caddy does. nginx sends its own name instead, so the settings must name the site.
+#[test]
+fn a_page_of_another_site_charges_nothing_behind_nginx_and_caddy() {
+    const ASK: &str = r#"{"domain":"web","descriptors":[{"remote_address":"192.0.2.1"}]}"#;
+    let rules = deployed("caddy").join("rules.yaml");
+    for (kind, site, flags, expected) in [
+        ("nginx", None, &[][..], [403, 403, 200]),
+        ("caddy", None, &[], [403, 200, 200]),
+        ("nginx", Some("http://gate.example"), &["--http-origins", "http://gate.example"], [403, 200, 200]),
+    ] {
+        let spillgate = Spillgate::serve(&rules, &[&["--grpc", "off"], flags].concat());
+        let proxy = forwarding(kind, spillgate.http().port());
+        let ask = |fields: &[(&str, &str)]| {
+            request(proxy.address, "POST", "/v1/check", fields, ASK).expect("the proxy answers")
+        };
+        let foreign = ask(&OF_OTHER_SITE);
+        assert!(foreign.body.contains("http_origins"), "{kind}: {foreign:?}");
+        let site = site.map_or_else(|| format!("http://{}", proxy.address), str::to_owned);
+        let own = ask(&[("Origin", &site), ("Sec-Fetch-Site", "same-origin")]);
+        assert_eq!([foreign.status, own.status, ask(&[]).status], expected, "{kind} {flags:?}: {own:?}");
+    }
 }

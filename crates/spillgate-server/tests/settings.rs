@@ -187,3 +187,65 @@ fn the_size_of_a_sketch_that_does_not_exist_is_an_error() {
     let shown = folder.run("serve rules.yaml -c s.yaml --memory-on-full sketch --show-settings");
     assert_eq!(shown.code, 0, "{shown:?}");
 }
+
+#[test]
+fn a_client_that_leaves_out_a_header_field_to_avoid_every_rule_is_a_warning() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 9}";
+    let plans = format!(
+        "domain: web
+descriptors:
+  - {{key: plan, value: free, descriptors: [{{key: api_key, {limit}}}]}}
+  - {{key: plan, value: 'p*', descriptors: [{{key: api_key, {limit}}}]}}
+  - {{key: tier, value: gold, {limit}}}
+  - {{key: tier, {limit}}}
+  - {{key: a, value: '*', descriptors: [{{key: b, value: x, {limit}}}]}}
+  - {{key: a, value: y, descriptors: [{{key: b, {limit}}}]}}
+  - {{key: path, value: '/login*', {limit}}}
+  - {{key: all, value: requests, {limit}}}
+"
+    );
+    let folder = Folder::new(&[("rules.yaml", &plans)]);
+    let run = |command: &str, descriptors: &str| {
+        let settings = format!(
+            "rules: [rules.yaml]\nhttp: 192.0.2.1:1\ngrpc: off\nadmin: off\n\
+             forward_auth:\n  domain: web\n  descriptors: [{descriptors}]\n"
+        );
+        folder.write("s.yaml", &settings);
+        folder.run(&format!("{command} -c s.yaml"))
+    };
+    for (descriptor, what) in [
+        ("[{key: plan, from: 'header:X-Plan'}, {key: api_key, from: 'header:X-Key'}]", "the header field `x-plan`"),
+        ("[{key: plan, from: 'cookie:plan'}, {key: api_key, from: client_ip}]", "the cookie `plan`"),
+        ("[{key: plan, from: 'query:p'}, {key: api_key, from: client_ip}]", "the parameter `p` of the query"),
+        // Each of them alone can be left out, but no rule matches if both are missing.
+        ("[{key: a, from: 'header:A'}, {key: b, from: 'header:B'}]", "the header field `a` and the header field `b`"),
+        // Another descriptor that limits all requests does not replace the limit of the plan.
+        ("[{key: all, from: 'value:requests'}], [{key: plan, from: 'header:P'}, {key: api_key, from: path}]", "`p`"),
+    ] {
+        let output = run("validate", descriptor);
+        assert_eq!(output.code, 0, "{output:?}");
+        let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("a client that sends forward-auth a request without"), "{descriptor}: {text}");
+        assert!(text.contains(what) && text.contains("{unlimited: true}"), "{descriptor}: {text}");
+        let started = run("serve", descriptor);
+        let is_warned = |line: &str| line.contains("WARN") && line.contains("without") && line.contains(what);
+        assert!(started.stderr.lines().any(is_warned), "{descriptor}: {started:?}");
+    }
+    for descriptor in [
+        "[{key: tier, from: 'header:X-Tier'}]",
+        "[{key: plan, from: 'value:free'}, {key: api_key, from: 'header:X-Key'}]",
+        "[{key: plan, from: method}, {key: api_key, from: host}]",
+        "[{key: path, from: path}]",
+        // The name says that the proxy sets the field.
+        "[{key: plan, from: 'header:X-Forwarded-Plan'}, {key: api_key, from: client_ip}]",
+    ] {
+        let output = run("validate", descriptor);
+        assert!(!output.stderr.contains("without"), "{descriptor}: {}", output.stderr);
+    }
+    let raw = run("validate", "[{key: path, from: 'header:X-Forwarded-Uri'}]");
+    assert!(raw.stderr.contains("note: ") && raw.stderr.contains("write `from: path`"), "{}", raw.stderr);
+    for (wrong, why) in [("cookie:", "not the name of a cookie"), ("query:", "not a source"), ("uri", "not a source")] {
+        let output = run("validate", &format!("[{{key: tier, from: '{wrong}'}}]"));
+        assert!(output.code == 2 && output.stderr.contains(why), "{wrong}: {}", output.stderr);
+    }
+}

@@ -41,8 +41,8 @@ pub enum Value {
     Text {
         /// Without quotes.
         text: Box<str>,
-        /// Whether the text was written in quotes or as a block (`|` or `>`). A text in quotes is never a number, and
-        /// never a word such as `true`.
+        /// Whether the text was written in quotes, or has a tag such as `!!str`. Such a text is never a number, and never a
+        /// word such as `true`. If a tag such as `!!int` makes a value in quotes a number, this is false.
         quoted: bool,
     },
     /// A list.
@@ -277,8 +277,11 @@ impl Nodes<'_> {
         let mut end = at.start + written.trim_end().len();
         let value = match raw.value {
             Raw::Null => Value::Null,
-            Raw::Plain => Value::Text { text: written.trim().into(), quoted: false },
-            Raw::Text(text) => Value::Text { text, quoted: written.starts_with(['"', '\'', '|', '>']) },
+            Raw::Plain => Value::Text { text: without_quotes(written), quoted: false },
+            Raw::Text(text) => {
+                let quoted = written.starts_with(['"', '\'', '|', '>']) || has_text_tag(&self.text[..at.start]);
+                Value::Text { text, quoted }
+            }
             Raw::List(items) => Value::List(items.into_iter().map(|item| self.child(item, &mut end)).collect()),
             Raw::Map(map) => {
                 let entries = map.into_iter().map(|(k, v)| (self.child(k, &mut end), self.child(v, &mut end)));
@@ -321,6 +324,24 @@ impl Nodes<'_> {
         self.ends.insert((at.start, is_map), end);
         end
     }
+}
+
+/// Returns a number or a boolean without its quotes. A tag such as `!!int` makes a value in quotes a number.
+fn without_quotes(written: &str) -> Box<str> {
+    let bare = written.trim();
+    let text = bare.starts_with(['"', '\'']).then(|| serde_saphyr::from_str::<String>(bare).ok()).flatten();
+    text.map_or_else(|| bare.into(), |text| text.trim().into())
+}
+
+/// Returns whether the text before a value ends with a tag that makes the value a text, so that `!!str 7` is not a number.
+fn has_text_tag(before: &str) -> bool {
+    let line = before.rsplit(['\n', '\r']).next().unwrap_or_default();
+    let mut words = line.split_ascii_whitespace().rev().skip_while(|word| word.starts_with('&'));
+    let last = words.next().unwrap_or_default();
+    let tags = ["!!str", "!!binary", "!<tag:yaml.org,2002:str>", "!<tag:yaml.org,2002:binary>", "!"];
+    // In a list or a map in brackets, the tag can follow a bracket or a comma.
+    let is_start = |before: &str| before.is_empty() || before.ends_with(['[', '{', ',']);
+    tags.iter().any(|tag| last.strip_suffix(tag).is_some_and(is_start))
 }
 
 /// Returns whether a value is an alias, or a part of what an alias repeats.
@@ -452,7 +473,7 @@ fn syntax_words(text: &str, at: At, message: &str) -> DiagnosticText {
         "write a value that starts with `*` in quotes, such as `value: \"*\"`"
     } else if what.contains("tab") {
         "indent with spaces"
-    } else if what.contains(" tag ") {
+    } else if what.contains(" tag ") || line.contains(" !!") {
         "remove the tag (the word that starts with `!`)"
     } else {
         "check the indentation, quotes and brackets on this line and on the line before it"
@@ -496,5 +517,65 @@ mod tests {
         assert!(parse(&text(MAX_BYTES), &advice).is_ok());
         let error = parse(&text(MAX_BYTES + 1), &advice).unwrap_err();
         assert_eq!((error.message(), error.help()), ("the file is larger than 16 MiB", "use two files"));
+    }
+
+    /// A tag says what a value is, whether it has quotes or not.
+    #[test]
+    fn tags_decide_whether_a_value_is_a_text() {
+        let advice = Advice { empty: None, alias: None, ignore_tags: true, documents: "", depth: "", size: "" };
+        let values = |text: &str| {
+            let root = parse(&Source::new("a.yaml", text), &advice).map_err(|error| error.help().to_owned())?;
+            let Value::Map(entries) = root.value else { panic!("not a map: {text}") };
+            let of_list = |value: Value| match value {
+                Value::List(items) => items.into_iter().map(|item| item.value).collect(),
+                other => vec![other],
+            };
+            Ok::<Vec<Value>, String>(
+                entries.into_iter().flat_map(|(key, value)| [vec![key.value], of_list(value.value)].concat()).collect(),
+            )
+        };
+        let text = |text: &str, quoted| Value::Text { text: text.into(), quoted };
+        for (written, value, quoted) in [
+            ("!!int \"7\"", "7", false),
+            ("!!int '7'", "7", false),
+            ("!!int \"\\x37\"", "7", false),
+            ("!!int \" 7 \"", "7", false),
+            ("!<tag:yaml.org,2002:int> \"7\"", "7", false),
+            ("&a !!int \"7\"", "7", false),
+            ("!!int &a \"7\"", "7", false),
+            ("!!int 0x7", "0x7", false),
+            ("!!bool \"true\"", "true", false),
+            ("!!float '1.5'", "1.5", false),
+            ("!!str 7", "7", true),
+            ("!!str &a 7", "7", true),
+            ("&a !!str 7", "7", true),
+            ("!!str true", "true", true),
+            ("!!str ~", "~", true),
+            ("!!str", "", true),
+            ("!!str \"7\"", "7", true),
+            ("! 7", "7", true),
+            ("!!binary Nw==", "7", true),
+            ("!<tag:yaml.org,2002:str> 7", "7", true),
+            ("\"7\"", "7", true),
+            ("7", "7", false),
+            ("!name 7", "7", false),
+            ("a!!str", "a!!str", false),
+        ] {
+            let value = || text(value, quoted);
+            assert_eq!(values(&format!("k: {written}")), Ok(vec![text("k", false), value()]), "{written}");
+            let list = format!("k: [{written}, {written}]").replace("&a", "&b");
+            if written != "!!str" {
+                assert_eq!(values(&list), Ok(vec![text("k", false), value(), value()]), "{list}");
+            }
+        }
+        assert_eq!(values("!!str 7: x"), Ok(vec![text("7", true), text("x", false)]));
+        assert_eq!(values("!!int \"7\": x"), Ok(vec![text("7", false), text("x", false)]));
+        assert_eq!(values("# !!str\n7: 8"), Ok(vec![text("7", false), text("8", false)]));
+        let repeated = [text("a", false), text("7", false), text("b", false), text("7", false)];
+        assert_eq!(values("a: &x !!int \"7\"\nb: *x"), Ok(repeated.to_vec()));
+        assert_eq!(values("k: !!null x"), Ok(vec![text("k", false), Value::Null]));
+        for wrong in ["!!int seven", "!!int \"seven\"", "!!int 007", "!!bool yes", "!!timestamp 2001-01-01"] {
+            assert!(values(&format!("k: {wrong}")).unwrap_err().contains("remove the tag"), "{wrong}");
+        }
     }
 }

@@ -115,11 +115,10 @@ impl Access {
 
     /// Returns what the request has proved, or the refusal if the request is not permitted.
     pub(crate) fn permit(&self, request: &Request) -> Result<Proof, Refused> {
-        let authority = hosts::authority(request)?;
-        hosts::same_origin(request, authority)?;
+        hosts::same_origin(request)?;
         let needs = needs(request);
         if !self.has_token() {
-            hosts::known_host(&self.0.hosts, request, authority)?;
+            hosts::known_host(&self.0.hosts, request)?;
             return without_token(request, needs).map(|()| Proof::None);
         }
         match tokens::bearer(request).and_then(|given| self.0.tokens.proof(given)) {

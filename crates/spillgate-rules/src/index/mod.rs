@@ -2,7 +2,7 @@
 //!
 //! There can be a million rules, and a request needs one of them for each descriptor. On each level of nested rules, a
 //! search does one or two hash look-ups for the entry, and compares its value with each wildcard of its key. A search
-//! allocates no memory.
+//! allocates no memory, except on levels where a key has a wildcard.
 //!
 //! The maps use a hash that is faster than the one of the standard library, but weaker. A weak hash is safe here:
 //! clients only search, so they cannot fill a map with keys that collide.
@@ -47,6 +47,11 @@ pub(super) struct Index {
 #[derive(Clone, Debug, Default)]
 struct Level {
     keys: HashMap<Arc<str>, Slot>,
+    /// The nodes whose key has a star, in the order in which they are tried. Their patterns are compared with the key, an
+    /// underscore and the value of an entry as one text, as in Envoy's reference rate limit server.
+    key_wildcards: Vec<Wildcard>,
+    /// The nodes of `key_wildcards`, by the text of their patterns. Empty after the load, as `Slot::patterns`.
+    key_patterns: HashMap<Box<str>, u32>,
     /// The maximum work that a search on this level and on all levels below it can need.
     work: Work,
 }
@@ -65,6 +70,37 @@ struct Slot {
     patterns: HashMap<Box<str>, u32>,
     /// The node that has the key and no value. It fits every value.
     alone: Option<u32>,
+}
+
+impl Level {
+    /// Returns the nodes that fit an entry, in the order in which they are tried, for a level with wildcards in keys. With
+    /// `as_declared`, all wildcards are tried in the order of the file.
+    ///
+    /// This function allocates memory. Wildcards in keys are so rare that a search without memory is not worth its code:
+    /// only files of the reference server have them.
+    fn candidates(&self, key: &str, value: &str, as_declared: bool) -> Vec<(Tried<'_>, u32)> {
+        let joined = joined(key, Some(value));
+        let by_key = self.key_wildcards.iter().filter(|wildcard| wildcard.pattern.fits(&joined));
+        let mut by_key: Vec<_> = by_key.map(|w| (Tried::Wildcard(&w.pattern), w.node)).collect();
+        let Some(slot) = self.keys.get(key) else { return by_key };
+        let (mut before, mut alone): (Vec<_>, Vec<_>) =
+            slot.candidates(value).partition(|(tried, _)| !matches!(tried, Tried::KeyAlone));
+        let exact = usize::from(matches!(before.first(), Some((Tried::Exact, _))));
+        before.append(&mut by_key);
+        if as_declared {
+            before[exact..].sort_by_key(|(_, node)| *node);
+        }
+        before.append(&mut alone);
+        before
+    }
+}
+
+/// Returns the text that is compared with wildcards in keys.
+fn joined(key: &str, value: Option<&str>) -> String {
+    match value {
+        Some(value) => format!("{key}_{value}"),
+        None => key.to_owned(),
+    }
 }
 
 impl Slot {
@@ -116,6 +152,19 @@ impl Index {
     /// the new node is not added.
     pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
         let node = number(self.below.len());
+        if let Some(pattern) = Some(key).filter(|key| key.contains('*')).and_then(|_| {
+            let value = value.map(|value| &**value);
+            Pattern::new(&joined(key, value))
+        }) {
+            let level = &mut self.levels[level as usize];
+            if let Some(there) = level.key_patterns.get(pattern.as_str()) {
+                return Err(*there);
+            }
+            level.key_patterns.insert(pattern.as_str().into(), node);
+            level.key_wildcards.push(Wildcard { pattern, node });
+            self.below.push(None);
+            return Ok(node);
+        }
         let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
         match value.map(|value| (value, Pattern::new(value))) {
             None => match slot.alone {
@@ -160,17 +209,45 @@ impl Index {
                 slot.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
             }
         }
-        let of_keys = self.levels[level as usize]
+        let level = level as usize;
+        self.levels[level].key_patterns = HashMap::default();
+        if !as_declared {
+            self.levels[level].key_wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
+        }
+        let by_key = self.work_of_keys(level, as_declared);
+        let of_keys = self.levels[level]
             .keys
             .iter()
-            .map(|(key, slot)| (key, self.work(slot, as_declared).and(Work::lookup(key.len()))));
-        let of_keys: Vec<(&Arc<str>, Work)> = of_keys.collect();
+            .map(|(key, slot)| (key, self.work(slot, as_declared).and(Work::lookup(key.len())).and(by_key)));
+        let mut of_keys: Vec<(&Arc<str>, Work)> = of_keys.collect();
+        let any_key = Arc::from("*");
+        if !self.levels[level].key_wildcards.is_empty() {
+            of_keys.push((&any_key, by_key));
+        }
         let too_much = of_keys.iter().filter_map(|(key, work)| Some((*key, work.too_much()?)));
         if let Some((key, (message, help))) = too_much.min_by_key(|(key, _)| *key) {
             return Some((key.clone(), message, help));
         }
-        self.levels[level as usize].work = of_keys.iter().fold(Work::default(), |most, (_, work)| most.or(*work));
+        self.levels[level].work = of_keys.iter().fold(Work::default(), |most, (_, work)| most.or(*work));
         None
+    }
+
+    /// Returns the work to compare an entry with the wildcards in the keys of a level, and of the search below them.
+    fn work_of_keys(&self, level: usize, first_only: bool) -> Work {
+        let wildcards = &self.levels[level].key_wildcards;
+        if wildcards.is_empty() {
+            return Work::default();
+        }
+        let compared = wildcards.iter().fold(Work::whole_value(), |sum, w| sum.and(Work::of(&w.pattern)));
+        let below = wildcards.iter().map(|w| (w.pattern.prefix(), self.work_below(w.node)));
+        compared.and(match first_only {
+            true => below.fold(Work::default(), |most, (_, work)| most.or(work)),
+            false => work::together(below),
+        })
+    }
+
+    fn work_below(&self, node: u32) -> Work {
+        self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work)
     }
 
     /// Returns the work of a search in `slot` and on the levels below it, for the most expensive values that a client
@@ -179,8 +256,7 @@ impl Index {
     /// A value is equal to at most one exact value, so only the most expensive exact value counts. Several wildcards
     /// can fit the same value, and the search can then try all these wildcards.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
-        let below =
-            |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
+        let below = |node| self.work_below(node);
         let compared = slot.wildcards.iter().fold(Work::lookup(slot.longest), |sum, w| sum.and(Work::of(&w.pattern)));
         let exact = slot.exact.values().fold(Work::default(), |most, node| most.or(below(*node)));
         let alone = slot.alone.map_or(Work::default(), below);
@@ -199,8 +275,37 @@ impl Index {
     /// most once. The depth and the [work](Work) of a search were checked when the rules were loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
-        let slot = self.levels[level as usize].keys.get(*key)?;
-        for (_, node) in slot.candidates(value) {
+        let level = &self.levels[level as usize];
+        if !level.key_wildcards.is_empty() {
+            return self.find_with_key_wildcards(level, (key, value), rest, first_only);
+        }
+        self.first_match(level.keys.get(*key)?.candidates(value).map(|(_, node)| node), rest, first_only)
+    }
+
+    /// Does what [`find`](Index::find) does, on a level with wildcards in keys. It is a function of its own, so that searches
+    /// on other levels need no instructions for its list.
+    #[cold]
+    #[inline(never)]
+    fn find_with_key_wildcards(
+        &self,
+        level: &Level,
+        (key, value): (&str, &str),
+        rest: &[(&str, &str)],
+        first_only: bool,
+    ) -> Option<u32> {
+        let candidates = level.candidates(key, value, first_only);
+        self.first_match(candidates.into_iter().map(|(_, node)| node), rest, first_only)
+    }
+
+    /// Returns the first node that matches, or below which a node matches the entries `rest`.
+    #[inline]
+    fn first_match(
+        &self,
+        candidates: impl Iterator<Item = u32>,
+        rest: &[(&str, &str)],
+        first_only: bool,
+    ) -> Option<u32> {
+        for node in candidates {
             if rest.is_empty() {
                 return Some(node);
             }
@@ -221,9 +326,9 @@ impl Index {
     pub(super) fn explain(&self, search: &mut Explained<'_>, level: u32, depth: usize) -> bool {
         let Some((key, value)) = search.entries.get(depth).copied() else { return false };
         let last = depth + 1 == search.entries.len();
-        let slot = self.levels[level as usize].keys.get(key);
+        let candidates = self.levels[level as usize].candidates(key, value, search.first_only);
         let mut fitted = false;
-        for (tried, node) in slot.into_iter().flat_map(|slot| slot.candidates(value)) {
+        for (tried, node) in candidates {
             fitted = true;
             let outcome = if last { Outcome::Matched } else { Outcome::WentDeeper };
             let at = search.steps.len();
@@ -258,6 +363,30 @@ impl Index {
     /// Returns the nodes that have this key on a level.
     pub(super) fn slot(&self, level: u32, key: &str) -> Option<SlotView<'_>> {
         self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
+    }
+
+    /// Returns the nodes of a level whose keys have stars, in the order in which they are tried.
+    pub(super) fn key_wildcards(&self, level: u32) -> &[Wildcard] {
+        &self.levels[level as usize].key_wildcards
+    }
+
+    /// Sets how much of a value the wildcards of a domain search, on the level `root` and all levels below it. Call it
+    /// after the level `root` was finished.
+    pub(super) fn bound_searches(&mut self, root: u32) {
+        let bytes = self.levels[root as usize].work.searched_bytes();
+        let mut levels = vec![root];
+        while let Some(level) = levels.pop() {
+            let level = &mut self.levels[level as usize];
+            let slots = level.keys.values_mut().flat_map(|slot| &mut slot.wildcards);
+            slots.chain(&mut level.key_wildcards).for_each(|wildcard| wildcard.pattern.search_at_most(bytes));
+            let slots = level.keys.values();
+            let nodes = slots.flat_map(|slot| {
+                let wildcards = slot.wildcards.iter().map(|wildcard| wildcard.node);
+                slot.exact.values().copied().chain(wildcards).chain(slot.alone)
+            });
+            let nodes = nodes.chain(level.key_wildcards.iter().map(|wildcard| wildcard.node));
+            levels.extend(nodes.filter_map(|node| self.below[node as usize]));
+        }
     }
 
     /// Returns the number of the level with the rules that are nested in a node. `None` if there are none.

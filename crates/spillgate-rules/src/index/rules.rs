@@ -111,7 +111,8 @@ impl Rules {
         self.rules.get_mut(rule)?.limits.get_mut(limit)
     }
 
-    /// Returns the rule that matches the entries of a descriptor. The search allocates no memory.
+    /// Returns the rule that matches the entries of a descriptor. The search allocates no memory, unless a rule has a `*` in
+    /// its key.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile};

@@ -14,6 +14,11 @@ const MAX_COMPARED_BYTES: usize = 2 << 20;
 /// between two stars makes the search read the whole value.
 const MAX_SEARCHES: usize = 256;
 
+/// The maximum number of bytes of values that the search for one descriptor looks through for text between two stars. It
+/// is divided by the number of times that the search can read a value. So a long value costs less than a millisecond.
+/// 256 wildcards look at 2 KiB of a value, and up to 8 wildcards at the 64 KiB of a whole body.
+const MAX_SEARCHED_BYTES: usize = 512 << 10;
+
 /// The fixed cost of each comparison, in bytes. It is added to the number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
@@ -37,6 +42,16 @@ impl Work {
     pub(super) fn of(pattern: &Pattern) -> Work {
         let searches = usize::from(pattern.is_searched());
         Work { compared_bytes: LOOK_BYTES + pattern.as_str().len(), searches }
+    }
+
+    /// Returns the work to read a whole value, without any comparison.
+    pub(super) const fn whole_value() -> Work {
+        Work { compared_bytes: LOOK_BYTES, searches: 1 }
+    }
+
+    /// Returns how many bytes of a value each wildcard may look through, if this is the work of a whole search.
+    pub(super) fn searched_bytes(self) -> usize {
+        MAX_SEARCHED_BYTES / self.searches.max(1)
     }
 
     /// Returns the work of two parts of a search if both are done.

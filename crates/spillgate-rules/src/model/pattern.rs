@@ -22,6 +22,8 @@ pub(in super::super) struct Pattern {
     /// The number of characters that are not stars. If two patterns fit a value, the pattern with the larger number is
     /// tried first, except with `compat: envoy`.
     literals: u32,
+    /// How many bytes of a value are looked through for the texts between two stars.
+    searched: usize,
 }
 
 impl Pattern {
@@ -39,7 +41,8 @@ impl Pattern {
         let literals = collapsed.chars().filter(|c| *c != '*').count();
         let prefix = collapsed.find('*').unwrap_or(0);
         let suffix = collapsed.len() - collapsed.rfind('*').unwrap_or(0) - 1;
-        Some(Pattern { text: collapsed.into(), prefix, suffix, literals: u32::try_from(literals).unwrap_or(u32::MAX) })
+        let literals = u32::try_from(literals).unwrap_or(u32::MAX);
+        Some(Pattern { text: collapsed.into(), prefix, suffix, literals, searched: usize::MAX })
     }
 
     /// Returns the text of the pattern. It has one star where the original text has several stars in a row.
@@ -72,6 +75,12 @@ impl Pattern {
         self.middle().len() > 1
     }
 
+    /// Bounds how many bytes of a value are looked through for the texts between two stars. The texts before the first
+    /// star and after the last star are compared in values of any length.
+    pub(in super::super) const fn search_at_most(&mut self, bytes: usize) {
+        self.searched = bytes;
+    }
+
     /// Returns whether `value` fits this pattern.
     ///
     /// The texts between two stars are looked for in the value from left to right. For each text, the first occurrence
@@ -82,6 +91,9 @@ impl Pattern {
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
             return false;
         };
+        if self.is_searched() && rest.len() > self.searched {
+            rest = &rest[..rest.floor_char_boundary(self.searched)];
+        }
         for part in self.middle().split('*').filter(|part| !part.is_empty()) {
             let Some((_, after)) = rest.split_once(part) else { return false };
             rest = after;

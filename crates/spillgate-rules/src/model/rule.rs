@@ -53,7 +53,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleStep {
-    /// The key that the entry must have.
+    /// The key that the entry must have. A key with a `*` is a wildcard: see [`matches`](RuleStep::matches).
     pub key: Arc<str>,
     /// The value or the wildcard, as in the file. `None` matches any value.
     pub value: Option<Arc<str>>,
@@ -77,6 +77,39 @@ impl RuleStep {
     #[must_use]
     pub fn fits(&self, value: &str) -> bool {
         self.value.as_deref().is_none_or(|own| Pattern::new(own).map_or(own == value, |pattern| pattern.fits(value)))
+    }
+
+    /// Returns whether an entry with this key and value matches this step.
+    ///
+    /// If the key of the step has a `*`, it is compared with the key, an underscore and the value as one text, as in
+    /// Envoy's reference rate limit server.
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user*, value: a}]";
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// let step = &rules.rules().next().expect("a rule").steps[0];
+    /// assert!(step.matches("user_id", "a") && !step.matches("user_id", "b") && !step.matches("team", "a"));
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    #[must_use]
+    pub fn matches(&self, key: &str, value: &str) -> bool {
+        if !self.key.contains('*') {
+            return *self.key == *key && self.fits(value);
+        }
+        let own = self.value.as_deref().map_or_else(|| self.key.to_string(), |own| format!("{}_{own}", self.key));
+        Pattern::new(&own).is_some_and(|pattern| pattern.fits(&format!("{key}_{value}")))
+    }
+
+    /// Returns whether an entry with this key can match this step, whatever its value is.
+    #[must_use]
+    pub fn can_match(&self, key: &str) -> bool {
+        if !self.key.contains('*') {
+            return *self.key == *key;
+        }
+        // The text before the first star must be how the key and the value begin.
+        let prefix = self.key.split('*').next().unwrap_or_default();
+        prefix.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')) || key.starts_with(prefix)
     }
 }
 

@@ -216,10 +216,11 @@ impl Policy {
 /// keys.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
-    if steps.iter().any(|step| &*step.key == key) {
+    // Entries that match a key with a star can have different keys, so such a key names no entry.
+    let keys = || steps.iter().map(|step| &*step.key).filter(|key| !key.contains('*'));
+    if keys().any(|own| own == key) {
         return Some(key.into());
     }
-    let keys = || steps.iter().map(|step| &*step.key);
     let help = match nearest(key, keys()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys of this rule are {}", keys().collect::<Vec<_>>().join(", ")),

@@ -140,6 +140,7 @@ impl FileReader<'_> {
         }
         if let Some(list) = fields.get("descriptors") {
             self.descriptors(list, root);
+            self.rules.index.bound_searches(root);
         }
         if let Some(entry) = self.rules.domains.last_mut() {
             entry.has_replaces = self.rules.rules[first_rule..].iter().any(|rule| rule.replaces().next().is_some());
@@ -252,26 +253,25 @@ impl FileReader<'_> {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
         };
-        let wildcard_key = key.filter(|key| key.ends_with('*') && value.is_none());
-        if let (Some(word), Some(node)) = (wildcard_key, fields.get("key")) {
-            let message =
-                format!("the `*` in the key `{}` is not a wildcard, because keys have no wildcards", shown(word));
-            let help = "the reference server matches every key that begins with this text; here write a `key` without `*`, \
-                        and a `value` with `*`";
-            self.reporter.warning(node.at, message, "not a wildcard", help.to_owned());
+        let has_key_wildcard = key.is_some_and(|key| key.contains('*'));
+        if let (Some(word), Some(node)) = (key, fields.get("key"))
+            && has_key_wildcard
+            && value.is_none()
+            && !word.ends_with('*')
+        {
+            let message = format!("the key `{}` also has to match the value", shown(word));
+            let help = "a key with `*` is compared with the key, `_` and the value of an entry as one text; end it with `*`, or \
+                        write a `value`";
+            self.reporter.warning(node.at, message, "compared with key and value", help.to_owned());
         }
         let shared = self.flag(fields, "share_threshold");
         let value_to_metric = self.flag(fields, "value_to_metric");
         if shared && value.and_then(Pattern::new).is_none() {
-            let at = fields.key_at("share_threshold").unwrap_or(fields.at);
-            if let Some(word) = wildcard_key {
-                // The key has no wildcard, but `share_threshold` needs one. With the value `*`, all values of this key
-                // share one counter.
+            if has_key_wildcard && value.is_none() {
+                // The reference server accepts it too: all values of one key share a counter.
                 value = Some("*");
-                let message = format!("`share_threshold` applies only to the key `{}` itself", shown(word));
-                let help = "this rule does not limit requests with other keys; write `key: NAME` and `value: \"*\"`";
-                self.reporter.warning(at, message, "one counter for all values of this key", help.to_owned());
             } else {
+                let at = fields.key_at("share_threshold").unwrap_or(fields.at);
                 let help = "write a `value` with a `*`, or remove `share_threshold`";
                 self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
             }

@@ -95,6 +95,8 @@ impl Section {
 const SETTINGS: &[&str] = &[
     "compat",
     "http",
+    "http_origins",
+    "http_hosts",
     "grpc",
     "admin",
     "admin_token_file",

@@ -80,6 +80,15 @@ pub const KEYS: &[Key] = &[
     key!("http", One "ADDRESS", "0.0.0.0:8080",
         "Address of the HTTP listener: IP:PORT, unix:/path or off",
         |s, v| s.http = v.listen()?),
+    key!("http_origins", List "ORIGINS", "",
+        "Sites whose web pages may send POST requests to the HTTP listener through a browser, such as https://app.example. Pages \
+         of the site that the URL names always may, and programs too. Pages of other sites could use up limits, so they get 403",
+        |s, v| s.browsers.origins = v.items()?.iter().map(Value::origin).collect::<Result<_, _>>()?),
+    key!("http_hosts", List "NAMES", "",
+        "Names of the HTTP listener, such as spillgate.internal. If there are any, the URL of a POST request must have one of \
+         them, an IP address or localhost. Without names, every name is accepted, also one with which the owner of a web \
+         page reaches this listener (DNS rebinding)",
+        |s, v| s.browsers.hosts = v.items()?.iter().map(Value::host_name).collect::<Result<_, _>>()?),
     key!("grpc", One "ADDRESS", "0.0.0.0:8081",
         "Address of the gRPC listener (Envoy RLS v3): IP:PORT, unix:/path or off",
         |s, v| s.grpc = v.listen()?),
@@ -238,7 +247,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a request on /v1/forward-auth, such as [[{key: remote_address, from: client_ip}]]. \
-         The value of from is client_ip, header:NAME (empty if the header field is missing) or value:TEXT",
+         The value of from is client_ip, path, method, host, header:NAME, cookie:NAME, query:NAME (these three are empty if the \
+         request does not have them) or value:TEXT",
         |s, v| s.forward_auth.descriptors = v.descriptors()?),
     key!("allow.grpc", List "GRANTS", "override",
         "What gRPC clients may do: override (send their own limit), refund (give units back)",

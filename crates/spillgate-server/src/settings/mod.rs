@@ -22,7 +22,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
-use spillgate_http::ForwardAuth;
+use spillgate_http::{Browsers, ForwardAuth};
 use spillgate_service::{Bounds, Grants, Insight};
 
 use crate::listener::{self, Listen};
@@ -39,6 +39,8 @@ pub use store::{Store, StoreTls, StoreUrl};
 pub struct Settings {
     /// The address of HTTP. `None` switches HTTP off.
     pub http: Option<Listen>,
+    /// Which web pages may send requests to the HTTP listener, and by which names.
+    pub browsers: Browsers,
     /// The address of gRPC (Envoy RLS v3). `None` switches gRPC off.
     pub grpc: Option<Listen>,
     /// The address for operators: metrics, rules, reset. `None` switches the admin listener off.

@@ -31,6 +31,7 @@ impl From<&Settings> for HttpOptions {
             // A request that waits when the server begins to drain must have its turn before the drain ends.
             max_wait: settings.limits.clients.drain,
             reservation_life: settings.limits.reservation,
+            browsers: settings.browsers.clone(),
         }
     }
 }

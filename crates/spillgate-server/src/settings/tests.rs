@@ -512,3 +512,16 @@ fn no_text_makes_the_reader_panic() {
     }
     assert!(from_file(&texts[0]).is_err());
 }
+
+#[test]
+fn origins_are_written_as_browsers_write_them() {
+    let text = "http_origins: [https://App.example, 'http://[::1]:3000', https://a.example:443, app://b]\nhttp_hosts: [gate.internal.]";
+    let browsers = from_file(text).expect("the settings are valid").browsers;
+    assert_eq!(browsers.origins, ["https://App.example", "http://[::1]:3000", "https://a.example", "app://b"]);
+    assert_eq!(browsers.hosts, ["gate.internal"]);
+    for wrong in ["'null'", "'*'", "app.example", "https://app.example/", "https://*.example", "https://:1", "://a"] {
+        let errors = errors(&format!("http_origins: [{wrong}]"));
+        assert!(errors[0].contains("is not the origin of a web page; write a scheme"), "{wrong}: {errors:?}");
+    }
+    assert!(errors("http_hosts: [a.example:80]")[0].contains("is not the name of a host"));
+}

@@ -121,6 +121,29 @@ impl<'v> Value<'v> {
         Err(self.error(format!("`{text}` is not the name of a host"), help))
     }
 
+    /// Reads the origin of a web page as browsers write it: `https://app.example`. `null` is no origin: a browser sends it for
+    /// pages of every site.
+    pub(super) fn origin(&self) -> Read<String> {
+        let text = self.text()?;
+        let found = text.split_once("://").filter(|(scheme, host)| {
+            let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+            let is_short = text.len() <= 300;
+            let is_whole = !scheme.is_empty() && !host.is_empty() && !host.starts_with(':');
+            is_short && is_whole && scheme.bytes().all(is_scheme) && host.bytes().all(is_host)
+        });
+        let Some((scheme, host)) = found else {
+            let help = "write a scheme and a name, with a port if the URL of the page has one, and without a path: \
+                        https://app.example";
+            return Err(self.error(format!("`{text}` is not the origin of a web page"), help));
+        };
+        // Browsers leave out the usual port.
+        let port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
+        let is_web = scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");
+        let host = host.strip_suffix(port).filter(|_| is_web).unwrap_or(host);
+        Ok(format!("{scheme}://{host}"))
+    }
+
     /// Reads an address to listen on: `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
     pub(super) fn listen(&self) -> Read<Option<Listen>> {
         let text = self.text()?;
@@ -242,7 +265,7 @@ impl<'v> Value<'v> {
         Ok(grants)
     }
 
-    /// Reads descriptors: `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
+    /// Reads descriptors: `[[{key: path, from: path}]]`.
     pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
         const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
@@ -257,7 +280,8 @@ impl<'v> Value<'v> {
     }
 
     fn entry(&self) -> Read<EntrySource> {
-        const HELP: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
+        const HELP: &str = "write `{key: NAME, from: client_ip | path | method | host | \"header:NAME\" | \"cookie:NAME\" | \
+                            \"query:NAME\" | \"value:TEXT\"}`";
         let Yaml::Map(members) = &self.node.value else {
             return Err(self.error("an entry has a `key` and a `from`", HELP));
         };
@@ -277,12 +301,21 @@ impl<'v> Value<'v> {
         let text = self.text()?;
         match text.split_once(':') {
             None if text == "client_ip" => Ok(ValueSource::ClientIp),
+            None if text == "path" => Ok(ValueSource::Path),
+            None if text == "method" => Ok(ValueSource::Method),
+            None if text == "host" => Ok(ValueSource::Host),
+            // The name of a cookie has the same characters as that of a header field.
+            Some(("cookie", name)) if is_header_name(name) => Ok(ValueSource::Cookie(name.to_owned())),
+            Some(("query", name)) if !name.is_empty() => Ok(ValueSource::Query(name.to_owned())),
             Some(("header", name)) if is_header_name(name) => Ok(ValueSource::Header(name.to_ascii_lowercase())),
             Some(("value", value)) if !value.is_empty() => Ok(ValueSource::Value(value.to_owned())),
             Some(("header", name)) => Err(self.error(
                 format!("`{name}` is not the name of a header field"),
                 "write one such as header:X-Forwarded-Uri",
             )),
+            Some(("cookie", name)) => {
+                Err(self.error(format!("`{name}` is not the name of a cookie"), "write one such as cookie:session"))
+            }
             _ => Err(self.error(format!("`{text}` is not a source of a value"), help)),
         }
     }

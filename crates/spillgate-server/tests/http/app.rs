@@ -17,7 +17,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 use spillgate_admin::{self as admin, Access, AdminState};
-use spillgate_http::{ForwardAuth, HttpOptions, HttpState};
+use spillgate_http::{Browsers, ForwardAuth, HttpOptions, HttpState};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Grants, Peer, Service, ServiceOptions};
 use tokio::runtime::{Builder, Runtime};
@@ -79,6 +79,9 @@ descriptors:
     rate_limits:
       - {name: by_sketch, algorithm: token_bucket, unit: minute, limit: 5, representation: sketch, sketch_memory: 1MiB}
       - {name: by_state, unit: day, requests_per_unit: 2}
+  - key: page
+    value: /search
+    rate_limit: {unit: hour, requests_per_unit: 1}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}
@@ -122,6 +125,7 @@ impl Reply {
 pub(crate) fn options() -> HttpOptions {
     HttpOptions {
         reservation_life: Duration::from_secs(60),
+        browsers: Browsers::default(),
         headers: HeaderStyle::Draft11,
         trusted_proxies: vec![],
         forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },

@@ -1,9 +1,14 @@
-//! Tests of what a web page of another site can do with the admin listener through the browser of an operator: nothing.
+//! Tests of what a web page of another site can do through a browser. With the admin listener: nothing. With the HTTP
+//! listener: nothing that uses up a limit, unless the settings name the site.
 
+use axum::body::Body;
+use axum::http::Request;
 use spillgate_admin::{Needs, routes};
+use spillgate_http::{Browsers, HttpOptions};
+use spillgate_service::ServiceOptions;
 
 use crate::http::access::{Headers, LOCAL, WRITE_HEADER, access, ask, request};
-use crate::http::app::App;
+use crate::http::app::{App, Reply, options};
 
 const TOKEN: (&str, &str) = ("authorization", "Bearer the-write-token-of-this-test");
 
@@ -253,5 +258,107 @@ fn header_fields_that_are_no_text_are_refused() {
             };
             assert_eq!(status, expected, "{name}");
         }
+    }
+}
+
+fn app_for(origins: &[&str], hosts: &[&str]) -> App {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let browsers = Browsers { origins: owned(origins), hosts: owned(hosts) };
+    App::with(HttpOptions { browsers, ..options() }, ServiceOptions::default())
+}
+
+fn send(app: &App, path: &str, headers: Headers<'_>, body: &str) -> Reply {
+    let mut request = Request::post(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    app.call(request.body(Body::from(body.to_owned())).expect("the request is valid"))
+}
+
+/// The header fields of each case, and whether a request with them is permitted.
+const OF_PAGES: [(Headers<'_>, bool); 19] = [
+    (&[], true),
+    (&[("host", "gate.internal:8080")], true),
+    (&[("host", "gate.internal"), ("origin", "https://gate.internal")], true),
+    (&[("host", "gate.internal"), ("origin", "https://gate.internal"), ("sec-fetch-site", "same-origin")], true),
+    (&[("host", "gate.internal"), ("sec-fetch-site", "same-origin")], true),
+    (&[("host", "gate.internal"), ("sec-fetch-site", "none")], true),
+    (&[("host", "gate.internal"), ("origin", "https://App.example")], true),
+    (&[("host", "gate.internal"), ("origin", "https://app.example"), ("sec-fetch-site", "cross-site")], true),
+    (&[("host", "gate.internal"), ("origin", "http://gate.internal"), ("sec-fetch-site", "same-site")], true),
+    (&[("host", "gate.internal"), ("origin", "http://app.example"), ("sec-fetch-site", "cross-site")], false),
+    (&[("host", "gate.internal"), ("origin", "https://app.example:8443")], false),
+    (&[("host", "gate.internal"), ("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")], false),
+    (&[("host", "gate.internal"), ("origin", "https://evil.example")], false),
+    (&[("host", "gate.internal"), ("origin", "null")], false),
+    (&[("host", "gate.internal"), ("sec-fetch-site", "cross-site")], false),
+    (&[("host", "gate.internal"), ("sec-fetch-site", "same-site")], false),
+    (&[("origin", "https://gate.internal")], false),
+    (&[("host", "gate.internal"), ("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")], false),
+    (
+        &[
+            ("host", "gate.internal"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ],
+        false,
+    ),
+];
+
+/// A browser sends a `fetch` with `no-cors`, and a form, without a question before.
+#[test]
+fn a_page_of_another_site_charges_nothing_through_a_browser() {
+    const ASK: &str = r#"{"domain": "api", "descriptors": [{"user_id": "7"}]}"#;
+    for (headers, is_permitted) in OF_PAGES {
+        let app = app_for(&["https://app.example"], &[]);
+        let reply = send(&app, "/v1/check", headers, ASK);
+        assert_eq!(reply.status == 200, is_permitted, "{headers:?}: {}", reply.body);
+        if !is_permitted {
+            assert!(reply.problem(403).contains("http_origins"), "{headers:?}: {}", reply.body);
+        }
+        let left = send(&app, "/v1/check", &[], &ASK.replace("]}", "], \"cost\": 0}"));
+        assert_eq!(left.json()["remaining"], if is_permitted { 2 } else { 3 }, "{headers:?}: {}", left.body);
+    }
+    let app = app_for(&[], &[]);
+    let page = [("host", "gate.internal"), ("origin", "https://evil.example"), ("content-type", "text/plain")];
+    for (path, allowed) in spillgate_http::routes() {
+        let status = send(&app, path, &page, "").status;
+        assert_eq!(status, if allowed == "POST" { 403 } else { 405 }, "{path}");
+    }
+    let posts = spillgate_http::routes().filter(|(_, allowed)| *allowed == "POST").count();
+    let metrics = app.operate("GET", "/metrics", &serde_json::Value::Null).body;
+    let counted = format!("spillgate_requests_rejected_total{{reason=\"forbidden\"}} {posts}\n");
+    assert!(metrics.contains(&counted), "{metrics}");
+}
+
+#[test]
+fn a_name_of_the_http_listener_is_checked_only_if_names_are_set() {
+    const ASK: &str = r#"{"domain": "api", "descriptors": [{"path": "/free"}]}"#;
+    let status = |hosts: &[&str], host: &str| {
+        let origin = format!("http://{host}");
+        send(&app_for(&[], hosts), "/v1/check", &[("host", host), ("origin", &origin)], ASK).status
+    };
+    for host in ["gate.internal", "evil.example:8080", "127.0.0.1"] {
+        assert_eq!(status(&[], host), 200, "{host}");
+    }
+    for (host, expected) in [("Gate.internal:80", 200), ("10.0.0.1", 200), ("localhost:1", 200), ("evil.example", 403)]
+    {
+        assert_eq!(status(&["gate.internal"], host), expected, "{host}");
+    }
+    let app = app_for(&[], &["gate.internal"]);
+    let rebound = send(&app, "/v1/check", &[("host", "evil.example")], ASK).problem(403);
+    assert!(rebound.contains("http_hosts"), "{rebound}");
+    let probe = Request::get("/healthz").header("host", "evil.example").body(Body::empty()).expect("it is valid");
+    assert_eq!(app.call(probe).status, 200, "a probe changes nothing");
+}
+
+#[test]
+fn fields_of_browsers_that_are_no_text_are_refused_by_the_http_listener() {
+    let bytes = axum::http::HeaderValue::from_bytes(b"\xff\xfe").expect("the bytes are valid in a field");
+    for (name, hosts) in [("origin", &[][..]), ("sec-fetch-site", &[]), ("host", &["gate.internal"])] {
+        let mut request = Request::post("/v1/check").body(Body::empty()).expect("the request is valid");
+        request.headers_mut().insert(name, bytes.clone());
+        app_for(&[], hosts).call(request).problem(400);
     }
 }

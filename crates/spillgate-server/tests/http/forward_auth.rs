@@ -103,6 +103,45 @@ fn a_missing_header_field_does_not_avoid_its_limit() {
     assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"7")]).status, 200);
 }
 
+/// Traefik and others send the URI as the client wrote it.
+#[test]
+fn every_spelling_of_a_path_meets_its_rule() {
+    let by_path = || vec![vec![entry("page", ValueSource::Path)]];
+    let spellings = ["/search", "/search?q=1", "//search", "/%73earch", "/./search", "/x/../search", "/search#a"];
+    for spelling in spellings {
+        let app = App::with(mapped(429, by_path()), ServiceOptions::default());
+        let status = |uri: &str| ask(&app, tcp("127.0.0.1"), &[("x-forwarded-uri", uri.as_bytes())]).status;
+        assert_eq!([status(spelling), status("/search"), status(spelling)], [200, 429, 429], "{spelling}");
+        assert_eq!([status("/Search"), status("/search/"), status("/")], [200; 3], "{spelling}");
+    }
+    let raw = vec![vec![entry("page", ValueSource::Header("X-Forwarded-Uri".into()))]];
+    let app = App::with(mapped(429, raw), ServiceOptions::default());
+    let statuses = spellings.map(|uri| ask(&app, tcp("127.0.0.1"), &[("x-forwarded-uri", uri.as_bytes())]).status);
+    assert_eq!(statuses, [200; 7], "a header field is used as it is");
+}
+
+#[test]
+fn a_part_that_a_client_repeats_does_not_avoid_its_counter() {
+    for (from, name, plain, others) in [
+        (ValueSource::Cookie("u".into()), "cookie", "u=7", ["u=\"7\"", "a=1; u=%37", "u=7; u=7"]),
+        (ValueSource::Query("u".into()), "x-forwarded-uri", "/?u=7", ["/a?u=%37", "/?%75=7", "/?u=7&u=7"]),
+        (ValueSource::Method, "x-forwarded-method", "POST", ["post", "Post", "POST"]),
+        (ValueSource::Host, "x-forwarded-host", "a.example", ["A.example", "a.example:443", "a.example."]),
+    ] {
+        let app = App::with(mapped(429, vec![vec![entry("user_id", from.clone())]]), ServiceOptions::default());
+        let status = |value: &str| ask(&app, tcp("127.0.0.1"), &[(name, value.as_bytes())]).status;
+        let statuses = [plain, others[0], others[1], others[2]].map(status);
+        assert_eq!(statuses, [200, 200, 200, 429], "{from:?}");
+    }
+    let by_cookie = vec![vec![entry("user_id", ValueSource::Cookie("u".into()))]];
+    let app = App::with(mapped(429, by_cookie), ServiceOptions::default());
+    let statuses = ["", "u=1; u=2", "u=1; u=3", "u=4; u=5"].map(|line| {
+        let headers = [("cookie", line.as_bytes())];
+        ask(&app, tcp("127.0.0.1"), &headers).status
+    });
+    assert_eq!(statuses, [200, 200, 200, 429], "different values count as a missing cookie");
+}
+
 #[test]
 fn an_empty_mapping_allows_no_request() {
     let app = App::with(mapped(429, vec![]), ServiceOptions::default());

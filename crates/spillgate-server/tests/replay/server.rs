@@ -12,7 +12,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
 use spillgate_admin::{self as admin, Access, AdminState};
-use spillgate_http::{ForwardAuth, HttpOptions, HttpState};
+use spillgate_http::{Browsers, ForwardAuth, HttpOptions, HttpState};
 use spillgate_replay::RunOptions;
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Grants, Peer, Service};
@@ -34,6 +34,7 @@ impl Server {
         let service = Arc::new(Service::new(rules, limiter, options.service, Arc::new(Metrics::new())));
         let http_options = HttpOptions {
             reservation_life: Duration::from_secs(60),
+            browsers: Browsers::default(),
             headers: HeaderStyle::Draft11,
             trusted_proxies: vec![],
             forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },

@@ -133,6 +133,24 @@ fn the_log_of_the_start_warns_of_a_short_token() {
 }
 
 #[test]
+fn the_log_of_the_start_warns_once_of_an_http_listener_that_is_open_to_other_machines() {
+    const WARNING: &str = "the HTTP listener is open to other machines";
+    let folder = folder();
+    let rules = folder.path("rules.yaml");
+    // No machine has these addresses. So the server does not start, but it warns before it opens a port.
+    let warnings = |flags: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_spillgate"));
+        command.arg("serve").arg(&rules).args(["--http", "192.0.2.1:1", "--grpc", "off", "--admin", "off"]);
+        let output = command.args(flags).output().expect("the server runs");
+        String::from_utf8_lossy(&output.stderr).lines().filter(|line| line.contains(WARNING)).count()
+    };
+    assert_eq!(warnings(&[]), 1);
+    assert_eq!(warnings(&["--http-hosts", "gate.internal"]), 0);
+    let server = Spillgate::serve(&rules, &[]);
+    assert!(!server.process.stderr().iter().any(|line| line.contains(WARNING)), "on loopback there is no warning");
+}
+
+#[test]
 fn the_lines_of_writes_are_switched_off_by_their_target() {
     let folder = folder();
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "info,spillgate::writes=off"]);

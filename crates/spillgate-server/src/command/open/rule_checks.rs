@@ -4,52 +4,24 @@
 //! rule limits a forward-auth request. Without these checks, such a fault would show only when requests come.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use spillgate::rules::{Limit, LimitSketch, Rule, RuleStep, Rules, Unreleased};
+use spillgate::rules::{Limit, LimitSketch, Rule, RuleFinding, Rules, Unreleased};
 use spillgate::sketch::Sketch;
-use spillgate::text::nearest;
-use spillgate::units::format_bytes;
-use spillgate::{OnFull, OnStoreFailure, OpKind};
-use spillgate_http::{EntrySource, ValueSource};
+use spillgate::units::{format_bytes, format_duration};
+use spillgate::{Algorithm, OnFull, OnStoreFailure, OpKind};
 
+use super::forward_auth::{self, fits};
 use super::store;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, StoreUrl};
 
-/// The maximum number of names that an error lists.
-const LISTED: usize = 5;
-
 /// Checks that a server with these settings can serve the rules. If not, the rules are not used.
 pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     let mut found = uncounted_by_server(settings, rules);
-    found.extend(unlimited_forward_auth(settings, rules));
+    found.extend(forward_auth::unlimited(settings, rules));
     found.extend(sketches(settings, rules));
     Problems::check(found)
-}
-
-/// Returns an error for each descriptor of forward-auth that matches no rule with a limit or with `unlimited: true`.
-/// Requests with such a descriptor would be allowed, and no log line would show this.
-fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
-    let auth = &settings.forward_auth;
-    let Some(domain) = &auth.domain else { return Vec::new() };
-    if !rules.has_domain(domain) {
-        let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` names");
-        let help = suggestion(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
-        return vec![Problem::new(message, help)];
-    }
-    let limiting =
-        || rules.rules().filter(|rule| *rule.domain == **domain && (rule.unlimited || !rule.limits.is_empty()));
-    let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
-    let problem = unlimited.map(|entries| {
-        let path = entries.iter().map(path_of).collect::<Vec<_>>().join(" > ");
-        let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` uses");
-        let help = suggestion(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
-        Problem::new(
-            message,
-            help + "; to allow all such requests, write a rule for this descriptor with `rate_limit: {unlimited: true}`",
-        )
-    });
-    problem.collect()
 }
 
 /// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the
@@ -68,40 +40,29 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     }
 }
 
-/// Returns whether a request with these entries can match the rule.
-fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
-    let fits = |(step, entry): (&RuleStep, &EntrySource)| {
-        let value = match &entry.from {
-            ValueSource::Value(text) => step.fits(text),
-            ValueSource::ClientIp | ValueSource::Header(_) => true,
+/// Returns a finding for each queue (`leaky_bucket`) whose callers cannot wait for their turn. Such a queue refuses every
+/// request that would have to wait, so it admits one unit at a time. The callers are those that cannot release permits.
+pub(crate) fn unused_queues(settings: &Settings, rule: &Rule) -> Vec<RuleFinding> {
+    let callers = unreleased(settings, rule);
+    let is_queue = |limit: &Limit| limit.quota.algorithm() == Algorithm::LeakyBucket && limit.quota.capacity() > 1;
+    let queue = rule.limits.iter().position(is_queue).filter(|_| callers != Unreleased::Never);
+    let finding = queue.map(|at| {
+        let interval = format_duration(Duration::from_nanos(rule.limits[at].quota.interval_ns()));
+        let (who, help) = match callers {
+            Unreleased::Always => ("callers", "write `algorithm: token_bucket` with a `burst`, which needs no waiting"),
+            _ => (
+                "callers over gRPC",
+                "let these callers ask POST /v1/check?wait=1s, or write `algorithm: token_bucket` with a `burst`",
+            ),
         };
-        value && *step.key == *entry.key
-    };
-    rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
-}
-
-/// Returns an entry as it is written in the path of a rule.
-fn path_of(entry: &EntrySource) -> String {
-    match &entry.from {
-        ValueSource::Value(text) => format!("{}={text}", entry.key),
-        ValueSource::ClientIp | ValueSource::Header(_) => entry.key.clone(),
-    }
-}
-
-/// Returns the name that was probably meant, or a list of the known names.
-fn suggestion(written: &str, known: impl Iterator<Item = String>, introduction: &str) -> String {
-    let mut known: Vec<_> = known.collect();
-    known.sort();
-    known.dedup();
-    if let Some(near) = nearest(written, known.iter().map(String::as_str)) {
-        return format!("did you mean `{near}`?");
-    }
-    let more = if known.len() > LISTED { ", ..." } else { "" };
-    known.truncate(LISTED);
-    match known.is_empty() {
-        true => format!("{introduction}: nothing"),
-        false => format!("{introduction}: {}{more}", known.join(", ")),
-    }
+        let message = format!(
+            "{who} cannot wait in the queue of `{}`: what would have to wait is refused, so they get one unit every {interval}",
+            rule.path
+        );
+        let finding = RuleFinding::warning(message, "leaky_bucket", help).at_limit(at);
+        if callers == Unreleased::Always { finding } else { finding.as_note() }
+    });
+    finding.into_iter().collect()
 }
 
 /// Checks that the shared store of the settings can count all limits. The memory store can count every limit.

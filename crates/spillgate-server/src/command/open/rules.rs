@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use spillgate::MemoryStore;
 use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, left_out, read_files};
 
-use super::rule_checks;
+use super::{forward_auth, rule_checks};
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, StoreUrl, has_store_password};
 
@@ -38,6 +38,9 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
     rules.warn_of_left_out(&left_out(&settings.rules));
     rules.warn_of_long_values(files, settings.limits.bounds.value_bytes);
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
+    let of_forward_auth = forward_auth::findings(settings, &rules);
+    rules.warn_of_rules(files, |rule| of_forward_auth.get(&rule.index()).cloned().unwrap_or_default());
+    rules.warn_of_rules(files, |rule| rule_checks::unused_queues(settings, rule));
     Ok(rules)
 }
 

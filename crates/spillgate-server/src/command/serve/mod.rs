@@ -27,7 +27,7 @@ use std::sync::Arc;
 use spillgate::rules::Rules;
 
 use crate::cli::Serve;
-use crate::command::open::{rule_checks, rules, secret_file, settings};
+use crate::command::open::{forward_auth, rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
 use crate::listener::{App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
@@ -77,7 +77,10 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let metrics = Arc::new(Metrics::with_rule_values(settings.limits.metric_values));
     let log = log::start(&settings, terminal.err_colour(), &metrics);
     let _written_at_the_end = log.map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    for warning in warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access) {
+    let open_http = warnings::of_http(settings.http.as_ref(), &settings.browsers.hosts);
+    for warning in
+        warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access).into_iter().chain(open_http)
+    {
         tracing::warn!("{warning}");
     }
     open_files::allow(&settings);
@@ -146,6 +149,9 @@ fn service(
     rule_checks::check_for_server(settings, &rules)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
+    }
+    for (message, help) in forward_auth::avoidable_limits(settings, &rules) {
+        tracing::warn!("{message} ({help})");
     }
     rules::open_sketches(settings, None, &mut rules, limiter.store().memory())?;
     let service = Service::new(rules, limiter, ServiceOptions::from(settings), metrics);
