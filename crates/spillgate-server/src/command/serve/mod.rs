@@ -3,6 +3,7 @@
 //! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all
 //! addresses.
 
+mod admin_tokens;
 mod banner;
 mod history;
 mod limiter;
@@ -87,6 +88,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
+    admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
