@@ -128,6 +128,36 @@ impl SharedLists for Redis {
         Box::pin(async move { self.store.list_version(within).await.map_err(|error| self.explained(error)) })
     }
 
+    fn set_list_version<'a>(
+        &'a self,
+        version: (&'a [u8], Duration),
+        if_missing: bool,
+        within: Duration,
+    ) -> Asked<'a, Result<bool, SharedError>> {
+        Box::pin(async move {
+            let set = self.store.set_list_version(version, if_missing, within).await;
+            set.map_err(|error| self.explained(error))
+        })
+    }
+
+    fn list_length<'a>(&'a self, name: &'a str, within: Duration) -> Asked<'a, Result<usize, SharedError>> {
+        Box::pin(async move { self.store.list_length(name, within).await.map_err(|error| self.explained(error)) })
+    }
+
+    fn change_list<'a>(
+        &'a self,
+        name: &'a str,
+        put: &'a [(&'a [u8], &'a [u8])],
+        removed: &'a [&'a [u8]],
+        life: Duration,
+        within: Duration,
+    ) -> Asked<'a, Result<(), SharedError>> {
+        Box::pin(async move {
+            let changed = self.store.change_list(name, put, removed, life, within).await;
+            changed.map_err(|error| self.explained(error))
+        })
+    }
+
     fn read_list<'a>(
         &'a self,
         name: &'a str,
