@@ -84,8 +84,10 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
+    let first_answer = store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    first_answer.wait();
     let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -97,7 +99,6 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved, history);
     let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
-    store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     if settings.admin.is_some() {
         history::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
