@@ -23,6 +23,7 @@ mod warnings;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate::rules::Rules;
 
@@ -45,6 +46,10 @@ use spillgate_service::{Service, ServiceOptions};
 
 /// The target of the log lines about the start and the end.
 const TARGET: &str = module_path!();
+
+/// How long the server waits at its end for the last snapshot. A store of 10 GB needs less on an ordinary disk. Without a
+/// bound, a disk that does not answer would keep the server for ever.
+const LAST_SNAPSHOT_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why the server does not start.
 enum Failure {
@@ -107,7 +112,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     print_beside(ready).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let ended = running.wait();
     // No request is served any more, so the last snapshot has all counts.
-    let kept = saver.finish();
+    let kept = saver.finish(LAST_SNAPSHOT_WITHIN);
     service.rules().log_refusals();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
