@@ -59,6 +59,8 @@ echo "== tests of each crate compile without the features that other crates ask 
 for crate in crates/*/; do
   cargo check --quiet --tests --manifest-path "$crate/Cargo.toml" --locked
 done
+echo "== two builds in two folders have the same bytes"
+scripts/reproducible.sh
 echo "== tests of the benchmarks"
 cargo test --manifest-path bench/Cargo.toml --target-dir target --workspace --locked
 echo "== small logs with gigabytes of text"

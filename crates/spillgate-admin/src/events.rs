@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use super::AdminState;
-use super::access::{Source, peer, source};
+use super::access::{Source, Tokens, peer, source};
 use super::figures::{Figures, Requests};
 use super::page::busy;
 use super::page::json;
@@ -91,6 +91,7 @@ struct Events {
     first: Option<Bytes>,
     ticks: broadcast::Receiver<Bytes>,
     readiness: watch::Receiver<Readiness>,
+    tokens: watch::Receiver<Tokens>,
     ends_at: Instant,
     _permit: Permit,
 }
@@ -156,7 +157,8 @@ pub(super) async fn events<C: Clock + 'static>(State(state): State<Arc<AdminStat
     };
     let (ticks, readiness) = (state.streams.0.ticks.subscribe(), state.service.watch_readiness());
     let first = Some(format!("{RETRY}{}", begin(&state)).into());
-    let events = Events { first, ticks, readiness, ends_at: Instant::now() + STREAM_LIFE, _permit: permit };
+    let tokens = state.access.watch_tokens();
+    let events = Events { first, ticks, readiness, tokens, ends_at: Instant::now() + STREAM_LIFE, _permit: permit };
     let body = stream::unfold(events, async |mut events| {
         let message = events.next().await?;
         Some((Ok::<_, Infallible>(message), events))
@@ -166,8 +168,8 @@ pub(super) async fn events<C: Clock + 'static>(State(state): State<Arc<AdminStat
 }
 
 impl Events {
-    /// Returns the next message. `None` ends the stream. A stream ends if the server drains, if the client has read too
-    /// slowly, or if the stream has lasted for [`STREAM_LIFE`].
+    /// Returns the next message. `None` ends the stream. A stream ends if the server drains, if an admin token is
+    /// replaced, if the client has read too slowly, or if the stream has lasted for [`STREAM_LIFE`].
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -175,6 +177,7 @@ impl Events {
         tokio::select! {
             biased;
             _ = self.readiness.wait_for(|readiness| *readiness == Readiness::Draining) => None,
+            _ = self.tokens.changed() => None,
             () = sleep_until(self.ends_at) => None,
             tick = self.ticks.recv() => tick.ok(),
             () = sleep(COMMENT_EVERY) => Some(Bytes::from_static(b":\n\n")),

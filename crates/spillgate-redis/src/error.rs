@@ -251,6 +251,12 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
+    /// Returns whether Redis, or a proxy in front of it, has forgotten or withdrawn the login of the connection.
+    pub(crate) fn asks_for_login(&self) -> bool {
+        // The client library writes an unknown code in quotes.
+        self.kind == StoreErrorKind::NoPermission && self.detail.trim_start_matches('"').starts_with("NOAUTH")
+    }
+
     pub(crate) fn of_redis(error: RedisError) -> Error {
         // A pipeline can return several errors. The first one is the cause of the others, or all of them say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {

@@ -66,7 +66,7 @@ pub use command::transaction::TRANSACTION_COMMANDS;
 pub use error::{Cause, Error};
 pub use lists::{LIST_COMMANDS, ListEntry, ListWrite};
 pub use node::status::NodeStatus;
-pub use settings::{LogForm, Settings, Tls};
+pub use settings::{LogForm, Reread, Settings, Tls};
 pub use spillgate_core::{Circuit, StoreErrorKind};
 pub use store::RedisStore;
 

@@ -1,7 +1,7 @@
 //! Small lists that the servers of a fleet share: each entry is a text with a name.
 //!
-//! A list is a hash in Redis. All lists share one version, which is a random text. Each write
-//! replaces it, except [`take_from_list`](RedisStore::take_from_list). So one GET tells a server whether a list has changed, even
+//! A list is a hash in Redis. All lists share one version, which is a text that the caller chooses. Each write replaces
+//! it, except [`take_from_list`](RedisStore::take_from_list) and [`change_list`](RedisStore::change_list). So one GET tells a server whether a list has changed, even
 //! after a failover that has lost the last writes.
 //!
 //! ```text
@@ -65,6 +65,61 @@ impl RedisStore {
         Ok(reply.into_iter().next().flatten())
     }
 
+    /// Sets the version of the lists, which Redis keeps for the time `life`. With `if_missing`, sets it only if there is
+    /// none. Returns whether it was set.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command. The version may be set nevertheless.
+    pub async fn set_list_version(
+        &self,
+        (version, life): (&[u8], Duration),
+        if_missing: bool,
+        timeout: Duration,
+    ) -> Result<bool, Error> {
+        let key = key("version");
+        let mut set = cmd("SET");
+        set.arg(&key).arg(version).arg("PX").arg(life.as_millis().to_string());
+        if if_missing {
+            set.arg("NX");
+        }
+        let reply = self.send_plain(&PlainCommands::one(&key, &set), timeout).await?;
+        Ok(reply.first().is_some_and(Option::is_some))
+    }
+
+    /// Returns how many entries a list has.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command.
+    pub async fn list_length(&self, name: &str, timeout: Duration) -> Result<usize, Error> {
+        let key = key(name);
+        number(self.send_plain(&PlainCommands::one(&key, cmd("HLEN").arg(&key)), timeout).await?.first())
+    }
+
+    /// Adds, replaces and removes entries in one step, without a change of the version. Redis keeps the list for the time
+    /// `life`.
+    ///
+    /// # Errors
+    /// The store did not answer, or refused a command. The list may be changed nevertheless.
+    pub async fn change_list(
+        &self,
+        name: &str,
+        put: &[(&[u8], &[u8])],
+        removed: &[&[u8]],
+        life: Duration,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let key = key(name);
+        let mut write = Vec::new();
+        if !put.is_empty() {
+            write.push(cmd("HSET").arg(&key).arg(put).clone());
+        }
+        if !removed.is_empty() {
+            write.push(cmd("HDEL").arg(&key).arg(removed).clone());
+        }
+        write.push(cmd("PEXPIRE").arg(&key).arg(life.as_millis().to_string()).clone());
+        self.send_plain(&PlainCommands::atomic(&key, write), timeout).await.map(drop)
+    }
+
     /// Returns all entries of a list, in any order. Changes that other servers make during the read can be missing. In
     /// that case, the version of the lists is no longer the version that it was before the read.
     ///
@@ -74,11 +129,11 @@ impl RedisStore {
     pub async fn read_list(&self, name: &str, max: usize, timeout: Duration) -> Result<Vec<ListEntry>, Error> {
         let (key, ends_at) = (key(name), Instant::now() + timeout);
         for _ in 0..SCANS_MAX {
-            let hlen = PlainCommands::one(&key, cmd("HLEN").arg(&key));
-            let length = number(self.send_plain(&hlen, left(ends_at)).await?.first())?;
+            let length = self.list_length(name, left(ends_at)).await?;
             if length > max {
                 let detail = format!(
-                    "{key} has {length} entries, and {max} can be read: if another program wrote them, remove them (HDEL), or end all entries: DEL {key}"
+                    "{key} has {length} entries, and {max} can be read: if another program wrote them, remove them (HDEL), or end all entries: DEL {key}, and SET {} cleared",
+                    self::key("version")
                 );
                 return Err(Error::new(StoreErrorKind::Other, detail));
             }

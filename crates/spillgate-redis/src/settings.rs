@@ -10,6 +10,7 @@
 //! | `max_in_flight` | 0 | 2^28 |
 //! | `deny_cache_entries` | 0 | 2^24 |
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No time is longer than a day, so that sums of times cannot overflow.
@@ -117,6 +118,8 @@ pub struct Settings {
     pub sentinel_password: Option<String>,
     /// Certificates and names for TLS. They have no effect if the URL does not ask for TLS.
     pub tls: Tls,
+    /// Reads passwords and certificates again before each new connection. `None` if they never change.
+    pub reread: Option<Reread>,
     /// The time in which a request is decided or fails, including its time in queues. Of this time, a quarter of a
     /// millisecond is reserved for waking the caller. A timeout below 4 ms reserves a sixteenth of itself.
     pub timeout: Duration,
@@ -192,6 +195,7 @@ impl Settings {
             sentinel_user: None,
             sentinel_password: None,
             tls: Tls::default(),
+            reread: None,
             timeout: Duration::from_millis(10),
             connect_timeout: Duration::from_secs(1),
             connections: 2 * std::thread::available_parallelism().map_or(1, usize::from),
@@ -253,6 +257,47 @@ impl std::fmt::Debug for Settings {
     }
 }
 
+/// Reads the settings of a store again, so that a password or a certificate can change while the store is in use.
+///
+/// The store calls the function before each new connection, on a thread for blocking calls, and one call at a time. Of
+/// the result, it uses the login in [`url`](Settings::url), the login of the sentinels, and [`tls`](Settings::tls). Other
+/// settings stay as they were, and so does the choice between TLS and no TLS.
+///
+/// If the function fails, or takes longer than an eighth of [`connect_timeout`](Settings::connect_timeout), the
+/// connection is made with what was read last. If that login fails, the error contains the reason. A connection that is
+/// open stays open: Redis checks a login only once.
+///
+/// ```
+/// use spillgate_redis::{Reread, Settings};
+///
+/// fn settings() -> Result<Settings, String> {
+///     let password = std::fs::read_to_string("/run/secrets/redis").map_err(|error| error.to_string())?;
+///     Ok(Settings::new(format!("redis://:{}@redis.internal/", password.trim())))
+/// }
+///
+/// let settings = Settings { reread: Some(Reread::new(settings)), ..Settings::new("redis://:first@redis.internal/") };
+/// assert!(settings.reread.is_some());
+/// ```
+#[derive(Clone)]
+pub struct Reread(Arc<dyn Fn() -> Result<Settings, String> + Send + Sync>);
+
+impl Reread {
+    /// Returns a value that calls `read`. The error of `read` is a text for the log. It must not contain a secret.
+    pub fn new(read: impl Fn() -> Result<Settings, String> + Send + Sync + 'static) -> Reread {
+        Reread(Arc::new(read))
+    }
+
+    pub(crate) fn call(&self) -> Result<Settings, String> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Reread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reread")
+    }
+}
+
 /// Certificates and names for TLS. All certificates and keys are in PEM.
 ///
 /// ```
@@ -261,7 +306,7 @@ impl std::fmt::Debug for Settings {
 /// let tls = Tls { server_name: Some("redis.internal".to_owned()), ..Tls::default() };
 /// assert!(tls.ca.is_none() && !tls.skip_name_check);
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The certificates of the authorities that may sign the Redis server's certificate, or the server's own
     /// certificate. `None` means the authorities that the system trusts.

@@ -12,6 +12,7 @@ mod fleet;
 mod lists;
 mod overview;
 mod reservations;
+mod rotation;
 mod settings;
 mod several_limits;
 mod sharing;

@@ -9,8 +9,8 @@ use spillgate::text::nearest;
 
 use super::Service;
 use crate::operator::{
-    BLOCKS_MAX, Block, ChangeError, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, SWITCHES_MAX, Scope, ShadowOf,
-    Shared, Switch, Term, Version, compared, millis, term,
+    BLOCKS_MAX, Block, ChangeError, Known, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, SWITCHES_MAX, Scope,
+    ShadowOf, Shared, Switch, Term, compared, millis, term,
 };
 use crate::shared_store::SharedError;
 
@@ -47,7 +47,7 @@ impl<C: Clock> Service<C> {
         let version = match &self.operator.shared {
             Some(shared) => {
                 let mut version = shared.lock().await;
-                shared.put_block(&mut version, &block, now_ms).await?;
+                shared.put_block(&mut version, &self.operator.in_force_full(), &block, now_ms).await?;
                 Some(version)
             }
             None => None,
@@ -117,7 +117,7 @@ impl<C: Clock> Service<C> {
             Some(shared) if scope == Scope::Fleet => {
                 check_path(of)?;
                 let mut version = shared.lock().await;
-                shared.put_switch(&mut version, (of, term), now_ms).await?;
+                shared.put_switch(&mut version, &self.operator.in_force_full(), (of, term), now_ms).await?;
                 Some(version)
             }
             _ => None,
@@ -185,8 +185,9 @@ impl<C: Clock> Service<C> {
         }
     }
 
-    async fn read_lists(&self, shared: &Shared, version: &mut Version) -> Result<(), SharedError> {
-        if let Some(read) = shared.read(version, self.now_ms()).await? {
+    async fn read_lists(&self, shared: &Shared, known: &mut Known) -> Result<(), SharedError> {
+        let in_force = self.operator.in_force_full();
+        if let Some(read) = shared.read(known, &in_force, self.now_ms()).await? {
             self.operator.replace_fleet(read);
         }
         Ok(())
@@ -199,6 +200,7 @@ impl<C: Clock> Service<C> {
         let switches = switches.flat_map(|switch| switch.on(now_ms)).count();
         self.metrics.operator.blocks.set(i64::try_from(blocks).unwrap_or(i64::MAX));
         self.metrics.operator.shadow_switches.set(i64::try_from(switches).unwrap_or(i64::MAX));
+        self.metrics.operator.lost.raise_to(self.operator.losses());
         if let Some(ms) = self.operator.read_ms_ago(now_ms) {
             self.metrics.operator.copy_age.set(i64::try_from(ms / 1000).unwrap_or(i64::MAX));
         }

@@ -74,6 +74,29 @@ pub trait SharedLists: fmt::Debug + Send + Sync {
     /// Returns the version of the lists. `None` if nothing was written yet.
     fn list_version(&self, within: Duration) -> Asked<'_, Result<Option<Vec<u8>>, SharedError>>;
 
+    /// Sets the version of the lists, which the store then keeps for the given time. With `if_missing`, does so only if the
+    /// lists have no version. Returns whether the version was set.
+    fn set_list_version<'a>(
+        &'a self,
+        version: (&'a [u8], Duration),
+        if_missing: bool,
+        within: Duration,
+    ) -> Asked<'a, Result<bool, SharedError>>;
+
+    /// Returns how many entries a list has.
+    fn list_length<'a>(&'a self, name: &'a str, within: Duration) -> Asked<'a, Result<usize, SharedError>>;
+
+    /// Adds, replaces and removes entries of a list in one step, and keeps the list for the time `life`. The version stays
+    /// the same.
+    fn change_list<'a>(
+        &'a self,
+        name: &'a str,
+        put: &'a [(&'a [u8], &'a [u8])],
+        removed: &'a [&'a [u8]],
+        life: Duration,
+        within: Duration,
+    ) -> Asked<'a, Result<(), SharedError>>;
+
     /// Returns all entries of a list, in any order. A list with more than `max` entries is an error.
     fn read_list<'a>(
         &'a self,

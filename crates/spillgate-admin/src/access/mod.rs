@@ -17,8 +17,9 @@ pub(crate) use rate::{RateLimits, Source, source};
 use spillgate_http::problem::Problem;
 use spillgate_service::Peer;
 use spillgate_service::metrics::AdminRefusal;
-use tokens::Tokens;
+pub(crate) use tokens::Tokens;
 pub use tokens::WrongTokens;
+use tokio::sync::watch;
 
 /// The routes with the method `POST` that change nothing. Every other request that is neither `GET` nor `HEAD` is a
 /// write.
@@ -38,7 +39,8 @@ pub struct Access(Arc<Rights>);
 
 #[derive(Debug, Default)]
 struct Rights {
-    tokens: Tokens,
+    /// A channel, so that an event stream ends if the token with which it began is replaced.
+    tokens: watch::Sender<Tokens>,
     hosts: Vec<String>,
 }
 
@@ -98,19 +100,38 @@ impl Access {
     /// # Errors
     /// The [`WrongTokens`] say why the tokens would protect nothing.
     pub fn new(write_token: Option<&str>, read_token: Option<&str>, hosts: Vec<String>) -> Result<Access, WrongTokens> {
-        Ok(Access(Arc::new(Rights { tokens: Tokens::new(write_token, read_token)?, hosts })))
+        let tokens = watch::Sender::new(Tokens::new(write_token, read_token)?);
+        Ok(Access(Arc::new(Rights { tokens, hosts })))
+    }
+
+    /// Replaces the tokens, for all clones of this value. The old tokens then prove nothing, and open event streams end.
+    /// Returns whether a token is different from before.
+    ///
+    /// # Errors
+    /// The [`WrongTokens`] say why the new tokens would protect nothing. The old ones stay valid.
+    pub fn replace_tokens(&self, write_token: Option<&str>, read_token: Option<&str>) -> Result<bool, WrongTokens> {
+        if self.0.tokens.borrow().are(write_token, read_token) {
+            return Ok(false);
+        }
+        self.0.tokens.send_replace(Tokens::new(write_token, read_token)?);
+        Ok(true)
+    }
+
+    /// Returns a receiver that is notified when the tokens are replaced.
+    pub(crate) fn watch_tokens(&self) -> watch::Receiver<Tokens> {
+        self.0.tokens.subscribe()
     }
 
     /// Returns whether the settings have a token.
     #[must_use]
     pub fn has_token(&self) -> bool {
-        self.0.tokens.are_set()
+        self.0.tokens.borrow().are_set()
     }
 
     /// Returns whether a token is so short that a program could find it by trying.
     #[must_use]
     pub fn has_short_token(&self) -> bool {
-        self.0.tokens.are_short()
+        self.0.tokens.borrow().are_short()
     }
 
     /// Returns what the request has proved, or the refusal if the request is not permitted.
@@ -121,7 +142,7 @@ impl Access {
             hosts::known_host(&self.0.hosts, request)?;
             return without_token(request, needs).map(|()| Proof::None);
         }
-        match tokens::bearer(request).and_then(|given| self.0.tokens.proof(given)) {
+        match tokens::bearer(request).and_then(|given| self.0.tokens.borrow().proof(given)) {
             _ if needs == Needs::NoToken => Ok(Proof::None),
             Some(Proof::Read) if needs == Needs::Write => {
                 let help = "send the text of admin_token_file";

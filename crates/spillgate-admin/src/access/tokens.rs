@@ -33,7 +33,7 @@ pub enum WrongTokens {
 
 /// The hashes of the two tokens, and the secret of these hashes.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     keys: KeyHasher,
     write: Option<TokenHash>,
     read: Option<TokenHash>,
@@ -75,6 +75,12 @@ impl Tokens {
         let hash = |token: &str| hash(&keys, token.as_bytes());
         let (write, read) = (write.map(hash), read.map(hash));
         Ok(Tokens { keys, write, read, is_short })
+    }
+
+    /// Returns whether these are the tokens.
+    pub(super) fn are(&self, write: Option<&str>, read: Option<&str>) -> bool {
+        let hash = |token: &str| hash(&self.keys, token.trim().as_bytes());
+        (self.write, self.read) == (write.map(hash), read.map(hash))
     }
 
     pub(super) const fn are_set(&self) -> bool {

@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
+use crate::connect::secrets::CurrentSecrets;
 use crate::connect::tls::TlsClient;
 use crate::connection::{CallCounters, Connection};
 use crate::error::Error;
@@ -41,12 +42,9 @@ const FURTHER_REPLIES: usize = 1 << 16;
 
 /// How connections are made, and with which user each of them logs in.
 pub(crate) struct Connector {
-    /// The user for the Redis servers, with the password and the database.
-    pub(crate) user: RedisConnectionInfo,
-    /// `None` for connections without TLS. A Unix socket never uses TLS.
-    pub(crate) tls: Option<TlsClient>,
-    /// The user for the sentinels, with the password.
-    pub(crate) sentinel_user: RedisConnectionInfo,
+    /// The users and certificates. Call [`reread`](CurrentSecrets::reread) once before the first connection of an
+    /// attempt to connect.
+    pub(crate) secrets: Arc<CurrentSecrets>,
     /// The maximum number of replies that a connection may wait for.
     pub(crate) waiting_max: usize,
     /// Whether requests are calls of scripts. If so, a new connection has to load the scripts.
@@ -67,17 +65,8 @@ impl Connector {
     /// Sentinels have a quarter of [`Settings::connect_timeout`] to reply. They are asked twice for each connection, so
     /// half of the timeout is left to connect to the primary.
     pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsClient>, settings: &Settings) -> Connector {
-        let mut sentinel_user = RedisConnectionInfo::default();
-        if let Some(password) = &settings.sentinel_password {
-            sentinel_user = sentinel_user.set_password(password);
-        }
-        if let Some(name) = &settings.sentinel_user {
-            sentinel_user = sentinel_user.set_username(name);
-        }
         Connector {
-            user,
-            tls,
-            sentinel_user,
+            secrets: Arc::new(CurrentSecrets::new(user, tls, settings)),
             waiting_max: settings.max_in_flight.saturating_add(FURTHER_REPLIES),
             scripts: settings.scripts,
             has_all_slots: true,
@@ -87,32 +76,47 @@ impl Connector {
         }
     }
 
-    /// Connects and logs in. This function has no timeout, so the caller must set one.
+    /// Connects to a Redis server and logs in. This function has no timeout, so the caller must set one.
     ///
     /// # Errors
     /// [`Disconnected`](StoreErrorKind::Disconnected) if Redis cannot be reached, or closes the connection, even during
     /// the TLS handshake. [`NoPermission`](StoreErrorKind::NoPermission) if the login is missing or wrong.
     /// [`Other`](StoreErrorKind::Other) if no certificate can have the name of the host. In all other cases, the kind
     /// of the error that Redis sent.
-    pub(crate) async fn open(
+    pub(crate) async fn open(&self, address: &ConnectionAddr) -> Result<OpenConnection, Error> {
+        let secrets = self.secrets.now();
+        self.open_as(address, &secrets.user, secrets.tls.as_deref()).await
+    }
+
+    /// Connects to a sentinel and logs in, as [`open`](Connector::open) does.
+    pub(crate) async fn open_sentinel(&self, address: &ConnectionAddr) -> Result<OpenConnection, Error> {
+        let secrets = self.secrets.now();
+        self.open_as(address, &secrets.sentinel_user, secrets.tls.as_deref()).await
+    }
+
+    async fn open_as(
         &self,
         address: &ConnectionAddr,
         user: &RedisConnectionInfo,
+        tls: Option<&TlsClient>,
     ) -> Result<OpenConnection, Error> {
-        let mut connected = match (address, &self.tls) {
-            (ConnectionAddr::Unix(path), _) => self.on(UnixStream::connect(path).await?, address),
-            (ConnectionAddr::Tcp(host, port), tls) => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                match tls {
-                    Some(tls) => self.on(tls.connect(host, stream).await?, address),
-                    None => self.on(stream, address),
+        let opened = async {
+            let mut connected = match address {
+                ConnectionAddr::Unix(path) => self.on(UnixStream::connect(path).await?, address),
+                ConnectionAddr::Tcp(host, port) => {
+                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    stream.set_nodelay(true)?;
+                    match tls {
+                        Some(tls) => self.on(tls.connect(host, stream).await?, address),
+                        None => self.on(stream, address),
+                    }
                 }
-            }
-            _ => return Err(Error::new(StoreErrorKind::Other, "an address of another kind")),
+                _ => return Err(Error::new(StoreErrorKind::Other, "an address of another kind")),
+            };
+            connected.log_in(user).await?;
+            Ok(connected)
         };
-        connected.log_in(user).await?;
-        Ok(connected)
+        opened.await.map_err(|error| self.secrets.explained(error))
     }
 
     /// Returns a connection on this stream. The connection is not logged in yet.
@@ -126,7 +130,8 @@ impl Connector {
 
     /// Sends one command on a new connection, and returns the reply. This is for rare commands, such as CLUSTER SLOTS.
     pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
-        self.open(address, &self.user).await?.query(command).await
+        self.secrets.reread().await;
+        self.open(address).await?.query(command).await
     }
 }
 

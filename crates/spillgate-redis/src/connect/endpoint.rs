@@ -56,7 +56,7 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
+    /// Reads the logins and certificates again, finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
     /// function, and loads the scripts by itself.
     ///
     /// # Errors
@@ -64,8 +64,9 @@ impl Endpoint {
     /// [`ReadOnly`](StoreErrorKind::ReadOnly) if the sentinels name a Redis server that is not a primary, name another
     /// server when they are asked again, or missed a failover.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
+        self.connector.secrets.reread().await;
         match &self.location {
-            Location::Address(address) => self.connector.open(address, &self.connector.user).await,
+            Location::Address(address) => self.connector.open(address).await,
             Location::Sentinels(sentinels) => self.primary(sentinels).await,
         }
     }
@@ -74,7 +75,7 @@ impl Endpoint {
     async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
         let connector = &self.connector;
         let address = sentinels.address(connector).await?;
-        let mut primary = connector.open(&address, &connector.user).await?;
+        let mut primary = connector.open(&address).await?;
         let role = primary.query(&redis::cmd("ROLE")).await?;
         // A primary that was paused during a failover still replies that it is the primary. So the sentinels are asked
         // again.

@@ -152,7 +152,7 @@ impl Sentinels {
         // The address comes from this second command, because SENTINEL MASTER still reports the old address during a
         // failover.
         commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let reply = connector.open(sentinel, &connector.sentinel_user).await?.query_all(&commands).await;
+        let reply = connector.open_sentinel(sentinel).await?.query_all(&commands).await;
         let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = reply?;
         let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         Ok((epoch, ConnectionAddr::Tcp(host, port)))

@@ -38,7 +38,7 @@ pub(crate) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Parses the certificates of the settings. They are parsed only here, so a new certificate needs a new store.
+    /// Parses the certificates of the settings. Those of the system are read only here.
     ///
     /// # Errors
     /// A certificate, a key or the name is invalid.

@@ -166,7 +166,7 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         Servers::One(address) => Location::Address(address),
         Servers::Sentinels(sentinels, name) => Location::Sentinels(Sentinels::new(sentinels, name)),
         Servers::Cluster(seeds) => {
-            let open = seeds.iter().map(|seed| connector.open(seed, &connector.user));
+            let open = seeds.iter().map(|seed| connector.open(seed));
             let first =
                 within(settings.connect_timeout, first_success(open.collect(), settings.connect_timeout)).await?;
             return cluster(&connector, Probe::new(first, settings.timeout), settings, now).await;
@@ -209,7 +209,7 @@ async fn cluster(
     };
     let mut servers = Vec::new();
     for shard in &shards {
-        servers.push(match within(settings.connect_timeout, connector.open(&shard.primary, &connector.user)).await {
+        servers.push(match within(settings.connect_timeout, connector.open(&shard.primary)).await {
             Ok(connected) => {
                 let probe = Probe::new(connected, settings.timeout);
                 server(probe, settings, Some(shard), now).await

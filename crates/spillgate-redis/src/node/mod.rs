@@ -14,6 +14,7 @@
 //! | READONLY, LOADING, BUSY, CLUSTERDOWN, or another error of these kinds | the kind | opens it at once |
 //! | the connection ended | `Disconnected` | none at first; opens it if the pool has no connection and cannot connect again |
 //! | the connection waits for too many replies | `Overloaded` | none |
+//! | NOAUTH: the connection is no longer logged in, and is made again | `NoPermission` | closes it |
 //! | any other reply | none, or the kind if the reply is an error | closes it |
 //!
 //! While the breaker is open, the first request after the pause tries the node with a probe: a take that belongs to
@@ -138,6 +139,11 @@ impl Node {
             Err(error) if error.kind == StoreErrorKind::Overloaded => {
                 live.suspect();
                 self.pool.breaker.inconclusive();
+            }
+            // The login of this connection is no longer valid. A new connection logs in with the current password.
+            Err(error) if error.asks_for_login() => {
+                self.pool.replied();
+                live.abandon();
             }
             _ => self.pool.replied(),
         }

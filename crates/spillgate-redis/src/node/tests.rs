@@ -69,3 +69,40 @@ async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_serve
     );
     assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));
 }
+
+/// A proxy in front of Redis can forget a login, or withdraw it when the password changes. The connection would then
+/// refuse every request, for ever.
+#[tokio::test]
+async fn a_connection_that_is_no_longer_logged_in_is_made_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("the test server has a port");
+    let port = listener.local_addr().expect("the socket has an address").port();
+    let location = Location::Address(ConnectionAddr::Tcp("127.0.0.1".to_owned(), port));
+    let minute = Duration::from_secs(60);
+    let settings = Settings { connections: 1, connect_timeout: minute, scripts: false, ..Settings::new("") };
+    let connector = Arc::new(Connector::new(RedisConnectionInfo::default(), None, &settings));
+    let node = Node::new(Endpoint { connector, location }, &settings);
+    let (_, accepted) = tokio::join!(node.wait_connected(Instant::now() + minute), async {
+        let (mut client, _) = listener.accept().await.expect("the node connects");
+        let mut ping = Vec::new();
+        while !ping.ends_with(b"PING\r\n") {
+            client.read_buf(&mut ping).await.expect("the node sends a PING");
+        }
+        client.write_all(b"+PONG\r\n").await.expect("the node accepts the reply to its PING");
+        client
+    });
+    let (mut reader, mut writer) = accepted.into_split();
+    // The request is refused.
+    tokio::spawn(async move {
+        let _ = reader.read(&mut [0; 4096]).await;
+        let _ = writer.write_all(b"-NOAUTH first\r\n").await;
+        // The socket stays open, so only the refusal can end the connection.
+        while reader.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
+    });
+    let quota = Quota::per_minute(5).build().expect("the quota is valid");
+    let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+    let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
+    let refused = node.send(&call, false, Instant::now() + minute).await.err().map(|error| error.kind);
+    assert_eq!(refused, Some(StoreErrorKind::NoPermission));
+    let again = tokio::time::timeout(minute, listener.accept()).await;
+    assert!(again.is_ok(), "the node connects again, and logs in with the current password");
+}

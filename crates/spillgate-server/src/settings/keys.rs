@@ -96,7 +96,7 @@ pub const KEYS: &[Key] = &[
         "Address of the admin listener (the page for operators, /metrics, /healthz, /readyz and its other routes): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
     key!("admin_token_file", One "FILE", "",
-        "File with the bearer token of the admin listener. Callers of all its paths except /healthz and /readyz must send this \
+        "File with the bearer token of the admin listener. It is read again each second, so a token can change without a restart. Callers of all its paths except /healthz and /readyz must send this \
          token (to read, the token of admin_read_token_file suffices). The files of the page (/ and /ui/) need no token. Without a token, every caller whose URL has an address, localhost or a name of admin_hosts may read, but only programs on this machine may use the POST routes",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("admin_read_token_file", One "FILE", "",
@@ -156,7 +156,8 @@ pub const KEYS: &[Key] = &[
         "User name for the store, if the URL has no user name",
         |s, v| s.store.user = Some(v.string()?)),
     key!("store.password_file", One "FILE", "",
-        "File with the password of the store, instead of a password in the URL",
+        "File with the password of the store, instead of a password in the URL. The files of passwords and certificates are read \
+         again before each new connection",
         |s, v| s.store.password_file = Some(v.path_buf()?)),
     key!("store.sentinel_user", One "NAME", "",
         "User name for the sentinels, if the sentinels need a login. store.user is not sent to them",

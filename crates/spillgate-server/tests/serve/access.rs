@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use super::{ASK, rules};
 use crate::cli_support::Folder;
 use crate::support::spillgate::Spillgate;
-use crate::support::{DEADLINE, http};
+use crate::support::{DEADLINE, eventually, http};
 
 const WRITE: (&str, &str) = ("x-spillgate-admin", "1");
 
@@ -65,6 +65,49 @@ fn each_write_of_an_operator_is_logged_at_every_log_level() {
         assert!(lines[4].contains(&format!("route=\"/{}\"", "x".repeat(31))), "{}", lines[4]);
         assert!(!all.iter().any(|line| line.contains("-token-of-this-test")), "no token is logged: {all:?}");
     }
+}
+
+/// A token is what a rotation replaces. The listener read its file only at the start.
+#[test]
+fn an_admin_token_is_read_again_from_its_file() {
+    let folder = folder();
+    let file = |name: &str| folder.path(name).display().to_string();
+    let (write, read) = (file("write"), file("read"));
+    let arguments = ["--admin-token-file", &write, "--admin-read-token-file", &read];
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    let rules = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        http::get(server.admin(), "/rules", &[("authorization", &authorization)]).status
+    };
+    let (old, new) = ("the-read-token-of-this-test", "another-read-token-of-this-test");
+    let write_token = "the-write-token-of-this-test";
+    assert_eq!([rules(old), rules(new), rules(write_token)], [200, 401, 200]);
+    let authorization = format!("Bearer {old}");
+    let mut stream = TcpStream::connect_timeout(&server.admin(), DEADLINE).expect("the server listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");
+    let head = format!("GET /events HTTP/1.1\r\nhost: localhost\r\nauthorization: {authorization}\r\n");
+    stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).expect("the bytes are sent");
+    folder.write("read", new);
+    // Not polled with the new token: an address may send only a few wrong tokens.
+    server.process.logged("an admin token has changed in its file");
+    assert_eq!([rules(old), rules(new), rules(write_token)], [401, 200, 200]);
+    let mut events = String::new();
+    stream.read_to_string(&mut events).expect("the stream that began with the old token ends");
+    assert!(events.starts_with("HTTP/1.1 200"), "{events}");
+    // What would protect nothing is not taken over.
+    folder.write("read", "");
+    server.process.logged("the admin tokens cannot be read again, so the current tokens stay valid");
+    assert_eq!([rules(new), rules("")], [200, 401]);
+    std::fs::remove_file(&write).expect("the file exists");
+    assert_eq!(rules(write_token), 200);
+    folder.write("read", "the-third-read-token-of-this-test");
+    folder.write("write", "another-write-token-of-this-test");
+    eventually("both tokens have changed", || {
+        let changes = server.process.stderr().into_iter().filter(|line| line.contains("an admin token has changed"));
+        // At the first reading, only one of the two files may have its new token.
+        (changes.count() >= 2 && rules("another-write-token-of-this-test") == 200).then_some(())
+    });
+    assert_eq!([rules(write_token), rules(new), rules("the-third-read-token-of-this-test")], [401, 401, 200]);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use prost::Message as _;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use spillgate_redis::StoreErrorKind;
 use spillgate_testkit::free_port;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tonic::Code;
@@ -100,6 +102,50 @@ fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     assert_eq!(decided(server.http(), "local", "a"), (200, "store".to_owned()));
     assert_eq!(redis.keys(&[]).len(), 2, "the store has no keys of requests that a policy answered");
     assert_eq!(metric(&server, "spillgate_store_recoveries_total"), 1);
+}
+
+/// Starts a proxy for the port `to`. A connection for decisions begins with SCRIPT LOAD, which the proxy forwards after
+/// `wait`. Returns its port, and the runtime on which it runs.
+fn slow_to_connect(to: u16, wait: Duration) -> (u16, Runtime) {
+    let runtime = Runtime::new().expect("the runtime starts");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("there is a free port");
+    let port = listener.local_addr().expect("the listener has an address").port();
+    runtime.spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let server = TcpStream::connect(("127.0.0.1", to)).await.expect("the server listens");
+                let ((mut asked, mut answered), (mut replies, mut commands)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(async move { tokio::io::copy(&mut replies, &mut answered).await });
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(read @ 1..) = asked.read(&mut bytes).await {
+                    if bytes[..read].windows(6).any(|word| word == b"SCRIPT") {
+                        tokio::time::sleep(wait).await;
+                    }
+                    if commands.write_all(&bytes[..read]).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (port, runtime)
+}
+
+/// The ports were open before the store was connected. So a store that works did not decide the first requests, although
+/// `/readyz` said that the server was ready.
+#[test]
+fn the_ports_open_after_the_first_answer_of_the_store() {
+    let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1000}}\n";
+    let (redis, folder) = (Redis::start(), rules(limits));
+    let (port, _runtime) = slow_to_connect(redis.port(), Duration::from_millis(300));
+    // A request has less time than a connection needs, so without the wait at the start the store does not decide the first
+    // request. On a busy machine, the connection can take longer than the server waits. So one good start of four is enough.
+    let is_good = (0..4).any(|_| {
+        let server = serve(&folder, &format!("redis://127.0.0.1:{port}"), &["--store-deadline", "200ms"]);
+        (0..20).all(|i| decided(server.http(), "user", &i.to_string()).1 == "store")
+    });
+    assert!(is_good, "the store decides all of the first requests");
 }
 
 /// The setting `on_store_failure` applies to rules that do not set it, and to limits that come with a request. No limit

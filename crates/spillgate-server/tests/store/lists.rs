@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use spillgate_redis::{LIST_COMMANDS, SCRIPT_COMMANDS};
 
-use crate::cli_support::Folder;
+use crate::cli_support::{Folder, signal};
 use crate::store::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
@@ -163,12 +163,138 @@ fn while_the_store_fails_the_copy_stays_in_use() {
     assert!(is_blocked(server.http(), "7"));
     logged(&server.process, "the lists of blocks and shadow switches cannot be read from the store");
     eventually("the copy gets older", || (metric(&server, "spillgate_operator_copy_age_seconds") > 0).then_some(()));
-    // The new redis-server has no data, so the fleet has no blocks any more.
+    // The new redis-server has no data. The server writes its copy back.
     redis.start_again();
-    until_blocked(&server, "7", false);
     logged(&server.process, "the lists of blocks and shadow switches are read again");
-    block(&server, "7", "1h");
+    logged(&server.process, "the store has lost blocks or shadow switches");
+    eventually("the block is written back", || (redis.run(&["hlen", BLOCKS]) == "1").then_some(()));
     assert!(is_blocked(server.http(), "7"));
+    assert_eq!(metric(&server, "spillgate_operator_lists_lost_total"), 1);
+    let late = serve(&folder, &redis.url(), &[]);
+    until_blocked(&late, "7", true);
+    assert_eq!(unblock(&late, "7"), 200);
+    until_blocked(&server, "7", false);
+}
+
+/// Two servers, of which the later one alone knows that an operator has ended a block and begun another one. Then the
+/// store loses its data, and `first` says which of the two writes its copy back first.
+fn servers_with_different_copies(first: &str) {
+    let (mut redis, folder) = (Redis::start(), folder());
+    let [earlier, later] = [(); 2].map(|()| serve(&folder, &redis.url(), &LONG_DEADLINE));
+    block(&later, "ended", "1h");
+    block(&later, "both", "1h");
+    let shadow = json!({"rule": {"domain": "api", "path": "tight"}, "on": true, "for": "1h"});
+    assert_eq!(admin(&later, "POST", "/shadow", &shadow).0, 200);
+    for value in ["ended", "both"] {
+        until_blocked(&earlier, value, true);
+    }
+    eventually("the switch is known", || (decided(earlier.http(), "tight", "1").0 == 200).then_some(()));
+    signal(earlier.process.id(), "STOP");
+    assert_eq!(unblock(&later, "ended"), 200);
+    block(&later, "begun", "1h");
+    signal(later.process.id(), "STOP");
+    redis.kill();
+    redis.start_again();
+    let is_restored = || (redis.run(&["get", VERSION]).split('-').next()? > "0.0").then_some(());
+    let mut newest = None;
+    match first {
+        "earlier" => {
+            signal(earlier.process.id(), "CONT");
+            eventually("the earlier copy is written back", is_restored);
+            assert_eq!(redis.run(&["hexists", BLOCKS, "[null,\"user\",\"ended\"]"]), "1");
+            signal(later.process.id(), "CONT");
+        }
+        "later" => {
+            signal(later.process.id(), "CONT");
+            eventually("the later copy is written back", is_restored);
+            signal(earlier.process.id(), "CONT");
+        }
+        _ => {
+            let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
+            block(&server, "since", "1h");
+            signal(earlier.process.id(), "CONT");
+            signal(later.process.id(), "CONT");
+            newest = Some(server);
+        }
+    }
+    let servers: Vec<_> = [Some(&earlier), Some(&later), newest.as_ref()].into_iter().flatten().collect();
+    let expected = if newest.is_some() { ["begun", "both", "since"].as_slice() } else { &["begun", "both"] };
+    let listed = |server: &Spillgate| {
+        let blocks = blocks(server);
+        let values = blocks["blocks"].as_array().expect("it is a list").iter();
+        let mut values: Vec<_> = values.map(|block| block["value"].as_str().unwrap_or_default().to_owned()).collect();
+        values.sort();
+        values
+    };
+    for server in &servers {
+        eventually("all servers have the later copy", || (listed(server) == expected).then_some(()));
+        eventually("the switch is on", || (decided(server.http(), "tight", "1").0 == 200).then_some(()));
+    }
+    assert_eq!(redis.run(&["hlen", BLOCKS]), expected.len().to_string());
+    let lost = servers.iter().map(|server| metric(server, "spillgate_operator_lists_lost_total"));
+    assert!(lost.sum::<u64>() > 0, "the loss is counted");
+    // The lists can be changed as before.
+    assert_eq!(unblock(&earlier, "both"), 200);
+    for server in &servers {
+        until_blocked(server, "both", false);
+    }
+}
+
+#[test]
+fn a_store_that_lost_the_lists_gets_the_latest_copy_even_if_an_earlier_one_was_first() {
+    servers_with_different_copies("earlier");
+}
+
+#[test]
+fn a_store_that_lost_the_lists_gets_the_latest_copy_and_an_earlier_one_changes_nothing() {
+    servers_with_different_copies("later");
+}
+
+#[test]
+fn a_block_on_a_new_server_after_a_loss_does_not_hide_the_loss() {
+    servers_with_different_copies("new");
+}
+
+#[test]
+fn a_list_that_was_evicted_alone_is_written_back() {
+    let (redis, folder) = (Redis::start(), folder());
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &LONG_DEADLINE));
+    block(&servers[0], "7", "1h");
+    until_blocked(&servers[1], "7", true);
+    assert_eq!(redis.run(&["del", BLOCKS]), "1");
+    eventually("the block is written back", || (redis.run(&["hlen", BLOCKS]) == "1").then_some(()));
+    let late = serve(&folder, &redis.url(), &LONG_DEADLINE);
+    assert!(is_blocked(late.http(), "7") && servers.iter().all(|server| is_blocked(server.http(), "7")));
+    // The last block of a list ends: this is no loss.
+    let lost = || -> u64 { servers.iter().map(|it| metric(it, "spillgate_operator_lists_lost_total")).sum() };
+    let before = lost();
+    assert!((1..=2).contains(&before), "{before}");
+    assert_eq!(unblock(&servers[0], "7"), 200);
+    for server in &servers {
+        until_blocked(server, "7", false);
+    }
+    assert_eq!((redis.run(&["exists", BLOCKS]).as_str(), lost()), ("0", before));
+}
+
+/// A failover can lose the last writes. The version then goes back.
+#[test]
+fn writes_that_a_failover_has_lost_are_written_back() {
+    let (redis, folder) = (Redis::start(), folder());
+    let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
+    block(&server, "first", "1h");
+    let (version, first) = (redis.run(&["get", VERSION]), "[null,\"user\",\"first\"]");
+    let text = redis.run(&["hget", BLOCKS, first]);
+    block(&server, "second", "1h");
+    assert_eq!(unblock(&server, "first"), 200);
+    eventually("the server has seen its version", || (blocks(&server)["read_ms_ago"].as_u64()? < 1_000).then_some(()));
+    let script =
+        "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('SET', KEYS[2], ARGV[3])";
+    redis.run(&["eval", script, "2", BLOCKS, VERSION, first, &text, &version]);
+    eventually("the lost writes are back", || {
+        let names = redis.run(&["hkeys", BLOCKS]);
+        (names == "[null,\"user\",\"second\"]").then_some(())
+    });
+    assert!(is_blocked(server.http(), "second") && !is_blocked(server.http(), "first"));
 }
 
 #[test]
@@ -330,7 +456,9 @@ fn what_other_programs_write_into_the_list_is_left_out() {
         assert_eq!(redis.run(&["exists", other]).trim(), "0", "{other} is not written");
         assert!(is_blocked(server.http(), "7") && !is_blocked(server.http(), "10"));
     }
+    // A version of another program ends all blocks. Without it, the server would write its copy back.
     redis.run(&["del", BLOCKS, VERSION]);
+    redis.run(&["set", VERSION, "cleared"]);
     until_blocked(&server, "7", false);
     block(&server, "7", "1h");
 }
@@ -361,7 +489,9 @@ fn without_the_rights_for_lists_requests_are_decided_and_changes_are_refused() {
         let rights: Vec<_> =
             SCRIPT_COMMANDS.iter().chain(&LIST_COMMANDS).copied().filter(|name| *name != missing).collect();
         user(&rights);
-        redis.run(&["del", BLOCKS, VERSION]);
+        redis.run(&["del", BLOCKS]);
+        // With this version, the lists are empty and not lost.
+        redis.run(&["set", VERSION, "cleared"]);
         let (status, problem) = admin(&server, "POST", "/block", &body);
         let needed = missing != "HDEL";
         assert_eq!(status, if needed { 502 } else { 200 }, "{missing}: {problem}");

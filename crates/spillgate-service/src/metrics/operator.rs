@@ -13,6 +13,8 @@ pub struct OperatorMetrics {
     /// How many seconds ago this server compared its copy of the lists of blocks and switches with the shared store.
     /// The page does not show this metric before the first comparison.
     pub copy_age: Gauge,
+    /// How often the shared store has lost blocks or switches of this server's copy.
+    pub lost: Counter,
 }
 
 impl OperatorMetrics {
@@ -25,6 +27,10 @@ impl OperatorMetrics {
                 "shadow_switches",
                 "Shadow switches of operators that are on",
                 Gauge::default(),
+            ),
+            lost: registry.counter(
+                "operator_lists_lost",
+                "How often the shared store has lost blocks or shadow switches that this server knows",
             ),
             copy_age: registry.gauge("operator_copy_age_seconds", age, Gauge::unknown()),
         }

@@ -11,6 +11,7 @@ mod change;
 mod in_force;
 mod shared;
 mod stored;
+mod version;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,7 +26,7 @@ pub use change::{ChangeError, NewBlock, ShadowOf};
 pub(crate) use change::{REASON_BYTES, term};
 pub(crate) use in_force::compared;
 pub use in_force::{BLOCKED, Block, InForce, Scope, Switch, Term};
-pub(crate) use shared::{Read, Shared, Version};
+pub(crate) use shared::{Known, Read, Shared};
 pub(crate) use stored::{NAME_BYTES, PATH_BYTES, VALUE_BYTES};
 
 /// The maximum number of blocks that can be on at the same time.
@@ -61,6 +62,11 @@ impl Operator {
         self.in_force.load()
     }
 
+    /// Returns the current lists, for a caller that waits while it uses them.
+    pub(crate) fn in_force_full(&self) -> Arc<InForce> {
+        self.in_force.load_full()
+    }
+
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -80,6 +86,11 @@ impl Operator {
     /// a block or a switch.
     pub fn unreadable(&self) -> usize {
         self.shared.as_ref().map_or(0, Shared::unreadable)
+    }
+
+    /// Returns how often the shared store has lost blocks or switches that this server has in its copy.
+    pub fn losses(&self) -> u64 {
+        self.shared.as_ref().map_or(0, Shared::losses)
     }
 
     /// Replaces this server's copy of the shared lists by what was read from the shared store.

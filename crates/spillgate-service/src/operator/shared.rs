@@ -2,9 +2,18 @@
 //!
 //! Each server asks once a second whether the lists have changed, and reads them only if they have. While the store
 //! fails, the copy stays in use, and its blocks and switches still end at their times.
+//!
+//! The store can also lose the lists, or the last writes to them. A server sees this because the store then has no
+//! version, or an earlier one than the copy. The server keeps its copy, and writes it back:
+//!
+//! | an entry | after the loss |
+//! |---|---|
+//! | in the copy, not in the store | is written back |
+//! | in the store, not in the copy, and it began before the server last saw its version in the store | is removed: it was removed before, and an earlier copy brought it back |
+//! | in the store, not in the copy, and it began later | stays: an operator has added it since |
+//! | in both | the one that began later stays |
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,8 +23,9 @@ use tokio::sync::{Mutex, MutexGuard};
 use crate::shared_store::{ListEntry, SharedError, SharedLists};
 
 use super::change::{ChangeError, LONGEST, ShadowOf};
-use super::in_force::{Block, Term};
+use super::in_force::{Block, InForce, Term};
 use super::stored::{self, SwitchName};
+use super::version::Order;
 use super::{BLOCKS_MAX, SWITCHES_MAX};
 
 /// How long each command may take, except a reading of a list. No request waits for these commands.
@@ -32,12 +42,14 @@ const SHADOWS: (&str, usize) = ("shadows", SWITCHES_MAX);
 const MORE_ENTRIES: usize = 1000;
 /// A reading removes the ended entries of a list only if there are more than this many.
 const ENDED_MAX: usize = 100;
-/// One command removes at most this many entries, so that no command takes long.
-const REMOVED_AT_ONCE: usize = 100;
+/// One command writes or removes at most this many entries, so that no command takes long.
+const CHANGED_AT_ONCE: usize = 100;
 /// At most this many ended entries are removed at one time, so that no change by an operator waits for long.
 const REMOVED_MAX: usize = 1000;
 /// A reading removes an entry only if it ended at least this long ago, because the clocks of two servers can differ.
 const ENDED_FOR_MS: u64 = 60_000;
+/// How long the other servers wait for a server that restores the lists. If it has died, another one begins then.
+const RESTORES_FOR: Duration = Duration::from_secs(10);
 
 /// The lists in the shared store.
 #[derive(Debug)]
@@ -47,16 +59,42 @@ pub(crate) struct Shared {
     store: Box<dyn SharedLists>,
     /// Locked while the lists are read or written. Otherwise a reading that began before a write of this server could
     /// replace the copy after that write.
-    version: Mutex<Version>,
+    known: Mutex<Known>,
     /// When the copy was last compared with the store, in milliseconds since 1970. 0 if it never was.
     read_at_ms: AtomicU64,
     /// How many entries the last reading left out, because they are neither a block nor a switch.
     unreadable: AtomicUsize,
+    /// How often the store has lost entries of the copy.
+    losses: AtomicU64,
 }
 
-/// The version of the lists in this server's copy. `None` means that the lists were never read, or must be read again.
-/// `Some(None)` means that the store has no version, because no server has written into the lists yet.
-pub(crate) type Version = Option<Option<Vec<u8>>>;
+/// What a server knows about the lists in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The version of this server's copy. `None` if nothing was read yet, or if the store had no version.
+    version: Option<Vec<u8>>,
+    /// Whether the copy has all of that version. If not, the lists have to be read again.
+    is_whole: bool,
+    /// The latest version that this server has seen. Its own writes are later.
+    latest: Order,
+    /// When the store last had `version`, in milliseconds since 1970.
+    seen_ms: u64,
+    /// Whether a loss was counted that is not repaired yet.
+    is_lost: bool,
+}
+
+impl Known {
+    /// Returns the order of the copy. `None` if the copy cannot be restored, because nothing was written yet, or because
+    /// another program wrote the version.
+    fn order(&self) -> Option<Order> {
+        Order::of(self.version.as_deref()?).filter(|order| *order > Order::NOTHING)
+    }
+
+    fn next_write(&mut self, found: Option<&[u8]>) -> Order {
+        self.latest = self.latest.max(found.and_then(Order::of).unwrap_or_default());
+        self.latest.next_write()
+    }
+}
 
 /// The content of the lists in the store.
 pub(crate) struct Read {
@@ -66,7 +104,13 @@ pub(crate) struct Read {
 
 impl Shared {
     pub(crate) fn new(store: Box<dyn SharedLists>) -> Shared {
-        Shared { store, version: Mutex::default(), read_at_ms: AtomicU64::new(0), unreadable: AtomicUsize::new(0) }
+        Shared {
+            store,
+            known: Mutex::default(),
+            read_at_ms: AtomicU64::new(0),
+            unreadable: AtomicUsize::new(0),
+            losses: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn read_at_ms(&self) -> Option<u64> {
@@ -77,18 +121,28 @@ impl Shared {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Begins a change or a reading. Other changes and readings of this server wait until the guard is dropped.
-    pub(crate) async fn lock(&self) -> MutexGuard<'_, Version> {
-        self.version.lock().await
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
     }
 
-    /// Reads the lists, or returns `None` if `version` is their current version.
-    pub(crate) async fn read(&self, version: &mut Version, now_ms: u64) -> Result<Option<Read>, SharedError> {
+    /// Begins a change or a reading. Other changes and readings of this server wait until the guard is dropped.
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().await
+    }
+
+    /// Reads the lists, or returns `None` if the copy `in_force` is the current one. If the store has lost entries of the
+    /// copy, writes them back first.
+    pub(crate) async fn read(
+        &self,
+        known: &mut Known,
+        in_force: &InForce,
+        now_ms: u64,
+    ) -> Result<Option<Read>, SharedError> {
+        let Some(found) = self.repaired(known, in_force, now_ms).await? else { return Ok(None) };
         // The version is read before the lists. If the lists change while they are read, the next call finds another
         // version than `found`, and reads them again.
-        let found = self.store.list_version(ANSWER_WITHIN).await?;
-        if version.as_ref() == Some(&found) {
-            self.read_at_ms.store(now_ms, Ordering::Relaxed);
+        if known.is_whole && known.version == found {
+            self.compared(known, now_ms);
             return Ok(None);
         }
         let [blocks, shadows] = [self.entries(BLOCKS).await?, self.entries(SHADOWS).await?];
@@ -102,12 +156,101 @@ impl Shared {
             let ended = ended(entries, now_ms.saturating_sub(ENDED_FOR_MS), now_ms);
             if ended.len() > ENDED_MAX {
                 // An error is ignored: ended entries decide nothing, and the next reading tries to remove them again.
-                let _ = self.remove_ended(name, &ended, now_ms).await;
+                let _ = self.remove_ended(known, name, &ended, now_ms).await;
             }
         }
-        *version = Some(found);
-        self.read_at_ms.store(now_ms, Ordering::Relaxed);
+        known.latest = known.latest.max(found.as_deref().and_then(Order::of).unwrap_or_default());
+        (known.version, known.is_whole) = (found, true);
+        self.compared(known, now_ms);
         Ok(Some(read))
+    }
+
+    fn compared(&self, known: &mut Known, now_ms: u64) {
+        (known.seen_ms, known.is_lost) = (now_ms, false);
+        self.read_at_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Returns the version of the lists in the store. If the store has lost entries of the copy, writes them back first.
+    /// The result is `None` while another server does this.
+    async fn repaired(
+        &self,
+        known: &mut Known,
+        in_force: &InForce,
+        now_ms: u64,
+    ) -> Result<Option<Option<Vec<u8>>>, SharedError> {
+        let found = self.store.list_version(ANSWER_WITHIN).await?;
+        let Some(order) = known.order() else { return Ok(Some(found)) };
+        let has = [in_force.blocks(now_ms).next().is_some(), !switches_of(in_force, now_ms).is_empty()];
+        let is_lost = match found.as_deref() {
+            None => true,
+            Some(version) if known.version.as_deref() == Some(version) => self.lacks_a_list(known, has).await?,
+            Some(version) => Order::of(version).is_some_and(|found| found < order),
+        };
+        if !is_lost {
+            return Ok(Some(found));
+        }
+        if !known.is_lost && has.contains(&true) {
+            known.is_lost = true;
+            self.losses.fetch_add(1, Ordering::Relaxed);
+        }
+        if found.as_deref().and_then(Order::of) == Some(Order::NOTHING) {
+            return Ok(None);
+        }
+        // Nothing is written if one of the lists cannot be read.
+        let [blocks, switches] = [blocks_of(in_force, now_ms), switches_of(in_force, now_ms)];
+        let stored = [self.entries(BLOCKS).await?, self.entries(SHADOWS).await?];
+        // While one server restores the lists, they have a version that the others leave alone. It expires if that server
+        // dies.
+        let restoring = (&Order::NOTHING.version()[..], RESTORES_FOR);
+        if found.is_none() && !self.store.set_list_version(restoring, true, ANSWER_WITHIN).await? {
+            return Ok(None);
+        }
+        known.is_whole = false;
+        for ((name, _), copy, stored) in [(BLOCKS, &blocks, &stored[0]), (SHADOWS, &switches, &stored[1])] {
+            self.restore(name, copy, stored, (known.seen_ms, now_ms)).await?;
+        }
+        let restored = order.next_restored();
+        self.store.set_list_version((&restored.version(), LIFE), false, ANSWER_WITHIN).await?;
+        known.latest = known.latest.max(restored);
+        self.store.list_version(ANSWER_WITHIN).await.map(Some)
+    }
+
+    /// Returns whether the store no longer has one of the lists, blocks and shadow switches, although its version is that
+    /// of the copy. The store can have evicted a list alone. `has` says whether the copy has entries of each list.
+    async fn lacks_a_list(&self, known: &Known, has: [bool; 2]) -> Result<bool, SharedError> {
+        for ((name, _), _) in [BLOCKS, SHADOWS].into_iter().zip(has).filter(|(_, has)| *has && known.is_whole) {
+            if self.store.list_length(name, ANSWER_WITHIN).await? == 0 {
+                // Another server may have emptied the list since the version was read. It has then changed the version.
+                return Ok(self.store.list_version(ANSWER_WITHIN).await? == known.version);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Changes a list as the table at the top of this file says. `stored` are its entries in the store.
+    async fn restore(
+        &self,
+        name: &str,
+        copy: &[ListEntry],
+        stored: &[ListEntry],
+        (seen_ms, now_ms): (u64, u64),
+    ) -> Result<(), SharedError> {
+        let since_ms = |text: &[u8]| stored::since_ms(text, now_ms);
+        let begun: HashMap<&[u8], _> = stored.iter().map(|(name, text)| (&name[..], since_ms(text))).collect();
+        let put = copy.iter().filter(|(name, text)| begun.get(&name[..]).is_none_or(|begun| *begun < since_ms(text)));
+        let put: Vec<(&[u8], &[u8])> = put.map(|(name, text)| (&name[..], &text[..])).collect();
+        let names: HashSet<&[u8]> = copy.iter().map(|(name, _)| &name[..]).collect();
+        // An entry that cannot be read stays, because another program wrote it.
+        let is_removed = |text: &[u8]| since_ms(text).is_some_and(|since_ms| since_ms < seen_ms);
+        let removed = stored.iter().filter(|(name, text)| !names.contains(&name[..]) && is_removed(text));
+        let removed: Vec<&[u8]> = removed.map(|(name, _)| &name[..]).collect();
+        for put in put.chunks(CHANGED_AT_ONCE) {
+            self.store.change_list(name, put, &[], LIFE, ANSWER_WITHIN).await?;
+        }
+        for removed in removed.chunks(CHANGED_AT_ONCE) {
+            self.store.change_list(name, &[], removed, LIFE, ANSWER_WITHIN).await?;
+        }
+        Ok(())
     }
 
     async fn entries(&self, (name, max): (&str, usize)) -> Result<Vec<ListEntry>, SharedError> {
@@ -115,10 +258,16 @@ impl Shared {
     }
 
     /// Adds a block to the list, or replaces it.
-    pub(crate) async fn put_block(&self, version: &mut Version, block: &Block, now_ms: u64) -> Result<(), ChangeError> {
+    pub(crate) async fn put_block(
+        &self,
+        known: &mut Known,
+        in_force: &InForce,
+        block: &Block,
+        now_ms: u64,
+    ) -> Result<(), ChangeError> {
         let name = stored::block_name(&block.key, &block.value, block.domain.as_deref());
         let entry = (name, stored::text(block.term, block.reason.as_deref()));
-        match self.put(version, BLOCKS, &entry, now_ms).await? {
+        match self.put((known, in_force), BLOCKS, &entry, now_ms).await? {
             true => Ok(()),
             false => Err(ChangeError::too_many_blocks()),
         }
@@ -127,7 +276,8 @@ impl Shared {
     /// Adds a shadow switch to the list, or replaces it.
     pub(crate) async fn put_switch(
         &self,
-        version: &mut Version,
+        known: &mut Known,
+        in_force: &InForce,
         (of, term): (ShadowOf<'_>, Term),
         now_ms: u64,
     ) -> Result<(), ChangeError> {
@@ -135,7 +285,7 @@ impl Shared {
         // The switch for all rules must fit even into a full list, because an operator needs it in an emergency. A list
         // has only one such entry.
         let more = if of == ShadowOf::All { MORE_ENTRIES } else { 0 };
-        match self.put(version, (SHADOWS.0, SHADOWS.1 + more), &entry, now_ms).await? {
+        match self.put((known, in_force), (SHADOWS.0, SHADOWS.1 + more), &entry, now_ms).await? {
             true => Ok(()),
             false => Err(ChangeError::too_many_switches()),
         }
@@ -145,47 +295,77 @@ impl Shared {
     /// list is still full.
     async fn put(
         &self,
-        version: &mut Version,
+        (known, in_force): (&mut Known, &InForce),
         list: (&str, usize),
         (name, text): &ListEntry,
         now_ms: u64,
     ) -> Result<bool, SharedError> {
+        // What the store has lost is written back first. Otherwise this write would look as if nothing was lost.
+        let found = self.repaired(known, in_force, now_ms).await?.flatten();
         for is_last in [false, true] {
-            let new = new_version();
-            let written = self.store.put_in_list(list, (name, text), (&new, LIFE), ANSWER_WITHIN).await?;
+            let order = known.next_write(found.as_deref());
+            let version = order.version();
+            let written = self.store.put_in_list(list, (name, text), (&version, LIFE), ANSWER_WITHIN).await?;
             if written.is_done {
-                wrote(version, written.before, new);
+                self.wrote(known, written.before, (order, version)).await?;
                 return Ok(true);
             }
             if !is_last {
                 let entries = self.entries(list).await?;
-                self.remove_ended(list.0, &ended(&entries, now_ms, now_ms), now_ms).await?;
+                self.remove_ended(known, list.0, &ended(&entries, now_ms, now_ms), now_ms).await?;
             }
         }
-        // Other programs can have filled the list without changing its version. Without a known version, the lists are
-        // read again, and this reading counts the entries that are neither a block nor a switch.
-        *version = None;
+        // Other programs can have filled the list without changing its version. So the lists are read again, and this
+        // reading counts the entries that are neither a block nor a switch.
+        known.is_whole = false;
         Ok(false)
     }
 
-    pub(crate) async fn remove_blocks(&self, version: &mut Version, blocks: &[Arc<Block>]) -> Result<(), SharedError> {
-        let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
-        self.remove(version, BLOCKS.0, &names.collect::<Vec<_>>()).await
-    }
-
-    pub(crate) async fn remove_switch(&self, version: &mut Version, of: ShadowOf<'_>) -> Result<(), SharedError> {
-        self.remove(version, SHADOWS.0, &[stored::switch_name(of)]).await
-    }
-
-    async fn remove(&self, version: &mut Version, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
-        // If one of the commands fails, `version` stays `None`, and the lists are read again.
-        let mut known = version.take();
-        for names in names.chunks(REMOVED_AT_ONCE) {
-            let (new, names) = (new_version(), names.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            let before = self.store.remove_from_list(list, &names, (&new, LIFE), ANSWER_WITHIN).await?;
-            wrote(&mut known, before, new);
+    /// Updates what is known after a write by this server. `before` is the version that the write replaced. If it is the
+    /// version of the copy, no other server has written since the copy was read. Otherwise the lists have to be read
+    /// again.
+    async fn wrote(
+        &self,
+        known: &mut Known,
+        before: Option<Vec<u8>>,
+        (order, version): (Order, Vec<u8>),
+    ) -> Result<(), SharedError> {
+        let replaced = before.as_deref().and_then(Order::of).unwrap_or_default();
+        known.latest = known.latest.max(order).max(replaced);
+        if known.is_whole && known.version == before {
+            known.version = Some(version);
+            return Ok(());
         }
-        *version = known;
+        known.is_whole = false;
+        // Another server has written since this one read the version. A version that goes back would look like a loss.
+        if replaced >= order {
+            let version = known.latest.next_write().version();
+            self.store.set_list_version((&version, LIFE), false, ANSWER_WITHIN).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn remove_blocks(&self, known: &mut Known, blocks: &[Arc<Block>]) -> Result<(), SharedError> {
+        let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
+        self.remove(known, BLOCKS.0, &names.collect::<Vec<_>>()).await
+    }
+
+    pub(crate) async fn remove_switch(&self, known: &mut Known, of: ShadowOf<'_>) -> Result<(), SharedError> {
+        self.remove(known, SHADOWS.0, &[stored::switch_name(of)]).await
+    }
+
+    /// Removes entries. The caller has just read the lists.
+    async fn remove(&self, known: &mut Known, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
+        for names in names.chunks(CHANGED_AT_ONCE) {
+            let names: Vec<_> = names.iter().map(Vec::as_slice).collect();
+            let order = known.latest.next_write();
+            let version = order.version();
+            // If the command fails, it may have removed the entries, and the lists are read again.
+            let was_whole = std::mem::replace(&mut known.is_whole, false);
+            let before = self.store.remove_from_list(list, &names, (&version, LIFE), ANSWER_WITHIN).await?;
+            known.is_whole = was_whole;
+            self.wrote(known, before, (order, version)).await?;
+        }
         Ok(())
     }
 
@@ -195,14 +375,23 @@ impl Shared {
     /// Between the two commands, the renewed entry is missing from the list. If another server reads the list in this
     /// moment, it lacks the entry until its next reading, a second later. If another server changes the entry in this
     /// moment, the change is lost. If the store fails in this moment, the entry is lost.
-    async fn remove_ended(&self, list: &str, names: &[&[u8]], now_ms: u64) -> Result<(), SharedError> {
-        for names in names[..names.len().min(REMOVED_MAX)].chunks(REMOVED_AT_ONCE) {
+    async fn remove_ended(
+        &self,
+        known: &mut Known,
+        list: &str,
+        names: &[&[u8]],
+        now_ms: u64,
+    ) -> Result<(), SharedError> {
+        for names in names[..names.len().min(REMOVED_MAX)].chunks(CHANGED_AT_ONCE) {
             let taken = self.store.take_from_list(list, names, ANSWER_WITHIN).await?;
             for (name, text) in names.iter().zip(taken) {
                 let Some(text) = text else { continue };
                 if stored::until_ms(&text, now_ms).is_some_and(|until_ms| until_ms > now_ms) {
-                    let new = new_version();
-                    self.store.put_in_list((list, usize::MAX), (name, &text), (&new, LIFE), ANSWER_WITHIN).await?;
+                    let order = known.latest.next_write();
+                    let version = order.version();
+                    let (list, entry) = ((list, usize::MAX), (*name, &text[..]));
+                    let written = self.store.put_in_list(list, entry, (&version, LIFE), ANSWER_WITHIN).await?;
+                    self.wrote(known, written.before, (order, version)).await?;
                 }
             }
         }
@@ -216,15 +405,19 @@ fn ended(entries: &[ListEntry], ended_ms: u64, now_ms: u64) -> Vec<&[u8]> {
     entries.iter().filter(|(_, text)| has_ended(text)).map(|(name, _)| &name[..]).collect()
 }
 
-/// Updates the version of the copy after a write by this server. `before` is the version that the write replaced. If it
-/// is the version of the copy, no other server has written since the copy was read, and the copy gets the version
-/// `new`. Otherwise the lists have to be read again.
-fn wrote(version: &mut Version, before: Option<Vec<u8>>, new: Vec<u8>) {
-    *version = if *version == Some(before) { Some(Some(new)) } else { None };
+/// Returns the blocks of the copy that are on, as entries of the list.
+fn blocks_of(in_force: &InForce, now_ms: u64) -> Vec<ListEntry> {
+    let entry = |block: &Arc<Block>| {
+        let name = stored::block_name(&block.key, &block.value, block.domain.as_deref());
+        (name, stored::text(block.term, block.reason.as_deref()))
+    };
+    in_force.blocks(now_ms).map(entry).collect()
 }
 
-/// Returns 128 random bits as text, so that no two writes make the same version.
-fn new_version() -> Vec<u8> {
-    let random = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", random(), random()).into_bytes()
+/// Returns the shadow switches of the fleet that are on, as entries of the list.
+fn switches_of(in_force: &InForce, now_ms: u64) -> Vec<ListEntry> {
+    let rules = in_force.switches().map(|(domain, path, switch)| (ShadowOf::Rule { domain, path }, switch));
+    let all = rules.chain([(ShadowOf::All, in_force.switch_of_all())]);
+    let on = all.filter_map(|(of, switch)| Some((of, switch.fleet.filter(|term| term.is_on(now_ms))?)));
+    on.map(|(of, term)| (stored::switch_name(of), stored::text(term, None))).collect()
 }

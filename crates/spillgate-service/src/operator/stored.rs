@@ -83,6 +83,11 @@ pub(crate) fn until_ms(text: &[u8], now_ms: u64) -> Option<u64> {
     term(text, now_ms).map(|(term, _)| term.until_ms)
 }
 
+/// Returns when an entry began. `None` if its text cannot be read.
+pub(crate) fn since_ms(text: &[u8], now_ms: u64) -> Option<u64> {
+    term(text, now_ms).map(|(term, _)| term.since_ms)
+}
+
 fn term(text: &[u8], now_ms: u64) -> Option<(Term, Option<String>)> {
     let Text { since_ms, until_ms, reason } = serde_json::from_slice(text).ok()?;
     let latest_ms = now_ms + u64::try_from(LONGEST.as_millis()).ok()? + CLOCKS_MS;

@@ -8,11 +8,13 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spillgate::{
     Decision, Hit, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, StoreMemory, Timing, Verdict,
 };
-use spillgate_redis::{Cause, Error, RedisStore, Tls};
+use spillgate_redis::{Cause, Error, RedisStore, Reread, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
+use tokio::time::Instant;
 
 use super::{regular_file, secret_file};
 use crate::command::terminal::Problem;
@@ -20,6 +22,8 @@ use crate::settings::{Settings, StoreTls, StoreUrl};
 
 /// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
+/// While the files cannot be read again, the log has at most one line in this time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// A store on Redis or Valkey.
 #[derive(Debug)]
@@ -130,6 +134,36 @@ impl SharedLists for Redis {
         Box::pin(async move { self.store.list_version(within).await.map_err(|error| self.explained(error)) })
     }
 
+    fn set_list_version<'a>(
+        &'a self,
+        version: (&'a [u8], Duration),
+        if_missing: bool,
+        within: Duration,
+    ) -> Asked<'a, Result<bool, SharedError>> {
+        Box::pin(async move {
+            let set = self.store.set_list_version(version, if_missing, within).await;
+            set.map_err(|error| self.explained(error))
+        })
+    }
+
+    fn list_length<'a>(&'a self, name: &'a str, within: Duration) -> Asked<'a, Result<usize, SharedError>> {
+        Box::pin(async move { self.store.list_length(name, within).await.map_err(|error| self.explained(error)) })
+    }
+
+    fn change_list<'a>(
+        &'a self,
+        name: &'a str,
+        put: &'a [(&'a [u8], &'a [u8])],
+        removed: &'a [&'a [u8]],
+        life: Duration,
+        within: Duration,
+    ) -> Asked<'a, Result<(), SharedError>> {
+        Box::pin(async move {
+            let changed = self.store.change_list(name, put, removed, life, within).await;
+            changed.map_err(|error| self.explained(error))
+        })
+    }
+
     fn read_list<'a>(
         &'a self,
         name: &'a str,
@@ -227,8 +261,39 @@ pub(crate) fn store_with(settings: &Settings, reached: &spillgate_redis::Setting
     })
 }
 
-/// Returns the settings of `spillgate-redis` for the store. Reads the files with passwords and certificates.
+/// Returns the settings of `spillgate-redis` for the store. Reads the files with passwords and certificates, and has them
+/// read again before each new connection.
 pub(crate) fn settings_of(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
+    let read = read_settings(settings, connections)?;
+    Ok(spillgate_redis::Settings { reread: reread(settings, connections), ..read })
+}
+
+/// Returns the function that reads the files again. `None` if there are none, or if one of them is a pipe, which can be
+/// read only once.
+fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
+    let store = &settings.store;
+    let secrets = [&store.password_file, &store.sentinel_password_file, &store.tls.ca, &store.tls.cert, &store.tls.key];
+    let files: Vec<_> = secrets.into_iter().flatten().collect();
+    if files.is_empty() || !files.iter().all(|path| path.is_file()) {
+        return None;
+    }
+    let (settings, logged_at) = (settings.clone(), Mutex::new(None::<Instant>));
+    Some(Reread::new(move || {
+        read_settings(&settings, connections).map_err(|problem| {
+            let mut logged_at = logged_at.lock();
+            if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+                *logged_at = Some(Instant::now());
+                tracing::warn!(
+                    "a file with a password or certificate of the store cannot be read again, so new connections use \
+                     what was read earlier: {problem}"
+                );
+            }
+            problem.to_string()
+        })
+    }))
+}
+
+fn read_settings(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
     let store = &settings.store;
     let StoreUrl::Shared(url) = &store.url else {
         let help = "name a shared store with --store: redis://127.0.0.1:6379";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::regular_file;
 use crate::command::terminal::Problem;
 use crate::settings::Settings;
-use spillgate_admin::Access;
+use spillgate_admin::{Access, WrongTokens};
 
 /// The maximum size of a secret file, in bytes.
 const MAX_BYTES: u64 = 4096;
@@ -31,14 +31,24 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
 
 /// Returns who may use the admin listener. Reads the files with its tokens.
 pub(crate) fn admin_access(settings: &Settings) -> Result<Access, Problem> {
+    let (write_token, read_token) = admin_tokens(settings)?;
+    let access = Access::new(write_token.as_deref(), read_token.as_deref(), settings.admin_hosts.clone());
+    access.map_err(|error| wrong_tokens(&error))
+}
+
+/// Reads the files with the token that can write and the token that can only read.
+pub(crate) fn admin_tokens(settings: &Settings) -> Result<(Option<String>, Option<String>), Problem> {
     let read = |path: &Option<PathBuf>, setting| {
         let path = path.as_ref().filter(|_| settings.admin.is_some());
         path.map(|path| token(path, setting)).transpose()
     };
     let write_token = read(&settings.admin_token_file, "admin_token_file")?;
-    let read_token = read(&settings.admin_read_token_file, "admin_read_token_file")?;
-    let access = Access::new(write_token.as_deref(), read_token.as_deref(), settings.admin_hosts.clone());
-    access.map_err(|error| Problem::new(error.to_string(), "correct the files of the admin tokens"))
+    Ok((write_token, read(&settings.admin_read_token_file, "admin_read_token_file")?))
+}
+
+/// Returns the problem of tokens that would protect nothing.
+pub(crate) fn wrong_tokens(error: &WrongTokens) -> Problem {
+    Problem::new(error.to_string(), "correct the files of the admin tokens")
 }
 
 /// Reads a file with an admin token, which the setting or the flag `setting` names.

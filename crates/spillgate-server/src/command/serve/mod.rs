@@ -3,6 +3,7 @@
 //! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all
 //! addresses.
 
+mod admin_tokens;
 mod banner;
 mod history;
 mod limiter;
@@ -23,6 +24,7 @@ mod warnings;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate::rules::Rules;
 
@@ -45,6 +47,10 @@ use spillgate_service::{Service, ServiceOptions};
 
 /// The target of the log lines about the start and the end.
 const TARGET: &str = module_path!();
+
+/// How long the server waits at its end for the last snapshot. A store of 10 GB needs less on an ordinary disk. Without a
+/// bound, a disk that does not answer would keep the server for ever.
+const LAST_SNAPSHOT_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why the server does not start.
 enum Failure {
@@ -87,10 +93,13 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
+    let first_answer = store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    first_answer.wait();
     let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
+    admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -99,7 +108,6 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved, history);
     let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
-    store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     sweep::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     if settings.admin.is_some() {
@@ -109,7 +117,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     print_beside(ready).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let ended = running.wait();
     // No request is served any more, so the last snapshot has all counts.
-    let kept = saver.finish();
+    let kept = saver.finish(LAST_SNAPSHOT_WITHIN);
     service.rules().log_refusals();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {

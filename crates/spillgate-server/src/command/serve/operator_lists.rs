@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate_service::Service;
+use spillgate_service::operator::Operator;
 use spillgate_service::shared_store::SharedError;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
@@ -33,7 +34,7 @@ pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()
             let mut log = Log::default();
             loop {
                 let read = service.refresh_operator().await;
-                log.write(read.err(), service.operator().unreadable());
+                log.write(read.err(), service.operator());
                 let _ = begun.try_send(());
                 sleep(REFRESH_EVERY).await;
             }
@@ -52,10 +53,19 @@ pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()
 struct Log {
     failed_at: Option<Instant>,
     unreadable: usize,
+    losses: u64,
 }
 
 impl Log {
-    fn write(&mut self, failed: Option<SharedError>, unreadable: usize) {
+    fn write(&mut self, failed: Option<SharedError>, operator: &Operator) {
+        let (unreadable, losses) = (operator.unreadable(), operator.losses());
+        if losses != self.losses {
+            self.losses = losses;
+            tracing::warn!(
+                "the store has lost blocks or shadow switches, or the last changes of them; this server keeps its copy \
+                 and writes it back: did the store restart empty, evict keys or fail over?"
+            );
+        }
         match failed {
             Some(error) if self.failed_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) => {
                 self.failed_at = Some(Instant::now());

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use spillgate_service::{Readiness, Service};
 use tokio::runtime::{Builder, Runtime};
@@ -18,6 +19,9 @@ use crate::listener::Handle;
 
 /// The target of the log lines about signals.
 pub(super) const TARGET: &str = module_path!();
+
+/// How long the second SIGTERM or SIGINT waits for the last snapshot.
+const SNAPSHOT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
 /// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during
@@ -77,7 +81,7 @@ impl Signals {
                     }
                     if draining {
                         tracing::warn!("second SIGTERM or SIGINT: requests in flight are cut");
-                        saver.finish();
+                        saver.finish(SNAPSHOT_WITHIN);
                         service.rules().log_refusals();
                         log::flush();
                         std::process::exit(EXIT_UNAVAILABLE.into());

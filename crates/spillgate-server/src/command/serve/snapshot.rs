@@ -9,12 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, Time};
 use spillgate_service::{Backend, Service};
+use tokio::time::Instant;
 
 use super::log;
 use super::snapshot_file::{LockedFile, unreadable};
@@ -86,37 +87,58 @@ pub(super) struct Saver {
 }
 
 enum Work {
-    /// The thread ends when the channel is closed. It returns whether the last snapshot was written.
-    Running(mpsc::Sender<()>, JoinHandle<bool>),
-    /// The thread has ended. `true` if it wrote the last snapshot.
+    /// The thread ends when the first channel is closed. The second one then has whether the last snapshot was written.
+    Running(mpsc::Sender<()>, mpsc::Receiver<bool>),
+    /// The thread has ended, or nobody waits for it any more. `true` if it wrote the last snapshot.
     Done(bool),
 }
 
 impl Saver {
     pub(super) fn start(file: Option<LockedFile>, interval: Duration, service: &Arc<Service>) -> io::Result<Saver> {
         let Some(file) = file else { return Ok(Saver { work: Mutex::new(Work::Done(true)) }) };
-        let (end, ended) = mpsc::channel();
-        let mut saving = Saving { file, write, service: Arc::clone(service), logged: None };
-        let work = move || saving.until(&ended, interval);
-        let thread = thread::Builder::new().name("snapshot".into()).spawn(work)?;
-        Ok(Saver { work: Mutex::new(Work::Running(end, thread)) })
+        Saver::start_with(Saving { file, write, service: Arc::clone(service), logged: None }, interval)
     }
 
-    /// Ends the thread and waits until it has written the last snapshot. If several threads call this function, all of
-    /// them wait. Returns false if the last snapshot cannot be written.
-    pub(super) fn finish(&self) -> bool {
-        // The lock is held while the thread writes, so that a second caller waits too.
-        let mut work = self.work.lock();
-        let kept = match mem::replace(&mut *work, Work::Done(false)) {
-            Work::Running(end, thread) => {
-                drop(end);
-                // A panic of the thread was logged already.
-                thread.join().unwrap_or(false)
-            }
-            Work::Done(kept) => kept,
+    fn start_with(mut saving: Saving, interval: Duration) -> io::Result<Saver> {
+        let ((end, ended), (kept, last)) = (mpsc::channel(), mpsc::channel());
+        let work = move || {
+            // At the end, nobody may wait any more.
+            let _ = kept.send(saving.until(&ended, interval));
         };
-        *work = Work::Done(kept);
-        kept
+        thread::Builder::new().name("snapshot".into()).spawn(work)?;
+        Ok(Saver { work: Mutex::new(Work::Running(end, last)) })
+    }
+
+    /// Ends the thread and waits until it has written the last snapshot, but no longer than `within`: a disk that does
+    /// not answer must not keep the server from its end. If several threads call this function, all of them wait.
+    /// Returns false if the last snapshot is not written.
+    pub(super) fn finish(&self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        // The lock is held while the thread writes, so that a second caller waits too.
+        let finished = self.work.try_lock_for(within).and_then(|mut work| {
+            let written = match mem::replace(&mut *work, Work::Done(false)) {
+                Work::Running(end, last) => {
+                    drop(end);
+                    match last.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                        Ok(kept) => Some(kept),
+                        // The panic was logged already.
+                        Err(RecvTimeoutError::Disconnected) => Some(false),
+                        Err(RecvTimeoutError::Timeout) => None,
+                    }
+                }
+                Work::Done(kept) => Some(kept),
+            };
+            *work = Work::Done(written.unwrap_or(false));
+            written
+        });
+        if finished.is_none() {
+            tracing::error!(
+                "the last snapshot was not written within {} s: its disk may not answer; a restart loses the counts since \
+                 the snapshot before",
+                within.as_secs()
+            );
+        }
+        finished.unwrap_or(false)
     }
 }
 
@@ -195,19 +217,46 @@ mod tests {
         write(limiter, now, path)
     }
 
+    /// Returns what writes the counts of an empty service into the folder, with `write`.
+    fn saving(folder: &Path, write: Write) -> Saving {
+        let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
+        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("the rules are valid");
+        let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+        let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new())));
+        let file = SnapshotFile::find(&folder.join("state"), std::iter::empty())
+            .and_then(SnapshotFile::lock)
+            .expect("no other process has locked the file");
+        Saving { file, write, service, logged: None }
+    }
+
+    /// A disk that does not answer, as that of a server of files that is gone.
+    fn never_ends(_: &Limiter<Backend>, _: Time, _: &Path) -> io::Result<Saved> {
+        loop {
+            thread::park();
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_never_ends_does_not_keep_the_server_from_its_end() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let saver = Saver::start_with(saving(folder.path(), never_ends), Duration::from_secs(3600));
+        let saver = saver.expect("the thread starts");
+        let short = Duration::from_millis(20);
+        // The first SIGTERM waits longer than the second one, which must not wait for the first.
+        thread::scope(|scope| {
+            let first = scope.spawn(|| saver.finish(short * 100));
+            assert!(!saver.finish(short));
+            assert!(!first.join().expect("it does not panic"));
+        });
+        assert!(!saver.finish(short), "what was not written is never reported as written");
+    }
+
     #[test]
     fn a_writer_that_panics_is_counted_and_writes_the_next_snapshot() {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("state");
-        let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
-        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("the rules are valid");
-        let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
-        let metrics = Arc::new(Metrics::new());
-        let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-        let file = SnapshotFile::find(&path, std::iter::empty())
-            .and_then(SnapshotFile::lock)
-            .expect("no other process has locked the file");
-        let mut saving = Saving { file, write: panics_at_first, service, logged: None };
+        let mut saving = saving(folder.path(), panics_at_first);
+        let metrics = Arc::clone(saving.service.metrics());
         assert!(!saving.save(false));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
         assert!(saving.logged.is_some(), "the failure is in the log");

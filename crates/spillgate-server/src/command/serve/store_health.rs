@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -29,21 +30,44 @@ const MEMORY_EVERY: Duration = Duration::from_secs(10);
 /// enough, because a short pause can cause it.
 const FAILED_PROBES: usize = 2;
 
+/// The server waits at most this long at its start for the first decision of the store. The time is enough to connect to
+/// a store that works. With a store that does not, the start takes this long, and `on_store_failure` decides then.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Lets the start of the server wait for the first decision of the store.
+pub(super) struct FirstAnswer {
+    answered: Option<Receiver<()>>,
+    until: Instant,
+}
+
+impl FirstAnswer {
+    /// Waits until the store has decided, at most for [`FIRST_WITHIN`] since the start of the thread. So the first
+    /// requests of clients find a connection. Without the wait, they would be decided without a store that works.
+    pub(super) fn wait(self) {
+        if let Some(answered) = self.answered {
+            let _ = answered.recv_timeout(self.until.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
 /// Starts the thread that checks the store, if the store is shared. The thread ends with the process.
-pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
+pub(super) fn start(service: &Arc<Service>) -> io::Result<FirstAnswer> {
+    let until = Instant::now() + FIRST_WITHIN;
     if service.limiter().store().shared().is_none() {
-        return Ok(());
+        return Ok(FirstAnswer { answered: None, until });
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let service = Arc::clone(service);
+    let (answers, answered) = sync_channel(1);
     let watch = move || {
         runtime.block_on(async {
             if let Some(store) = service.limiter().store().shared() {
-                Watch::new(&service, store).run().await;
+                Watch::new(&service, store, answers).run().await;
             }
         });
     };
-    thread::Builder::new().name("store-watch".into()).spawn(watch).map(drop)
+    thread::Builder::new().name("store-watch".into()).spawn(watch)?;
+    Ok(FirstAnswer { answered: Some(answered), until })
 }
 
 struct Watch<'s> {
@@ -53,6 +77,8 @@ struct Watch<'s> {
     probes: u32,
     logged: [Logged; StoreErrorKind::ALL.len()],
     memory: MemoryWatch,
+    /// Gets a message when the store has decided, once there is a connection to each of its servers.
+    answers: SyncSender<()>,
 }
 
 /// What the log has reported about the memory of the store.
@@ -103,9 +129,9 @@ impl Logged {
 }
 
 impl<'s> Watch<'s> {
-    fn new(service: &'s Service, store: &'s dyn SharedStore) -> Watch<'s> {
+    fn new(service: &'s Service, store: &'s dyn SharedStore, answers: SyncSender<()>) -> Watch<'s> {
         let (changes, memory) = (Changes::default(), MemoryWatch::default());
-        Watch { service, store, changes, probes: 0, logged: Default::default(), memory }
+        Watch { service, store, changes, probes: 0, logged: Default::default(), memory, answers }
     }
 
     async fn run(mut self) {
@@ -137,6 +163,7 @@ impl<'s> Watch<'s> {
         // this task, because a later probe finds the new connection.
         let wait = if store.health().is_down { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(wait, store.wait_connected()).await;
+        let is_connected = matches!(connected, Ok(Ok(())));
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
         // By mistake, the URL of a single server can name a node of a cluster. This node redirects the probes for slots
@@ -147,6 +174,10 @@ impl<'s> Watch<'s> {
             && failed.kind() == StoreErrorKind::Moved
         {
             return Err(failed);
+        }
+        if probed.is_ok() && is_connected {
+            // Nobody receives later messages.
+            let _ = self.answers.try_send(());
         }
         probed.map_err(|failed| match failed.kind() {
             StoreErrorKind::CircuitOpen | StoreErrorKind::Disconnected | StoreErrorKind::NotSent => {

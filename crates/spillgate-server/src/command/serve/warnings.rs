@@ -6,7 +6,7 @@
 use crate::listener::Listen;
 use spillgate_admin::Access;
 
-const SHORT: &str = "an admin token has fewer than 16 characters, so a program could find it by trying";
+pub(super) const SHORT: &str = "an admin token has fewer than 16 characters, so a program could find it by trying";
 const OPEN: &str = "the admin listener has no token, so everyone who reaches it can read. A request by a name of this server \
                     gets 403, also from Prometheus, until admin_hosts has the name";
 
