@@ -74,6 +74,8 @@ show-outbound: ## Two processes keep the limit of another service, a known one a
 	scripts/show.sh outbound
 show-waiters: ## 10,000 callers wait in one queue: order, cancellation, deadlines, bytes a waiter
 	scripts/show.sh waiters
+show-pacing-bound: ## Random calls of 1 to 500 units that wait and go away: no interval has more units than the quotas allow
+	scripts/show.sh pacing-bound
 show-reservations: ## A million random reservations, in memory and on Redis: the bound holds, nothing is settled twice
 	scripts/show.sh reservations
 show-sketch-bounds: ## No key exceeds its bound in a sketch: adversarial streams, eight threads, loom

@@ -182,6 +182,10 @@ case $name in
   waiters)
     tests "10,000 callers in one queue" spillgate-outbound --release --all-features --test waiters
     tests "Callers that go away" spillgate-outbound --release --all-features --test main -- cancelled_turns ;;
+  pacing-bound)
+    # PACING_RUNS is the number of random runs of each test, in simulated time.
+    export PACING_RUNS="${PACING_RUNS:-1000}"
+    tests "Units that leave a pacer in any interval" spillgate-outbound --release --all-features --test main -- pacing_bound:: ;;
 
   # What happens when something breaks.
   late-answers)

@@ -287,12 +287,23 @@ impl Decision {
         Decision { receipt: None, ..self }
     }
 
-    /// Compares two decisions by `remaining` / `limit`, the share of the limit that is left. The comparison
-    /// needs no division.
+    /// Compares two decisions by how many further requests fit, if each costs `cost` units under this decision, and
+    /// `other_cost` under the other. A cost of 0 counts as 1. If as many fit, the smaller share of the limit that is left
+    /// comes first.
+    ///
+    /// ```
+    /// use spillgate_core::Decision;
+    ///
+    /// let (tokens, requests) = (Decision::allow(100_000, 900), Decision::allow(10, 5));
+    /// assert!(tokens.cmp_left(300, &requests, 1).is_lt()); // three requests of 300 tokens, or five requests
+    /// ```
     #[must_use]
-    pub fn cmp_share_left(&self, other: &Decision) -> Ordering {
-        let left = u128::from(self.remaining) * u128::from(other.limit.max(1));
-        left.cmp(&(u128::from(other.remaining) * u128::from(self.limit.max(1))))
+    pub fn cmp_left(&self, cost: u64, other: &Decision, other_cost: u64) -> Ordering {
+        let fit = self.remaining / cost.max(1);
+        fit.cmp(&(other.remaining / other_cost.max(1))).then_with(|| {
+            let left = u128::from(self.remaining) * u128::from(other.limit.max(1));
+            left.cmp(&(u128::from(other.remaining) * u128::from(self.limit.max(1))))
+        })
     }
 }
 

@@ -114,7 +114,8 @@ impl Op {
     }
 
     /// Returns the units of the operation, or 0 if it has no cost.
-    pub(crate) const fn cost(&self) -> u64 {
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
         match *self {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
             Op::Peek | Op::Renew { .. } | Op::Settle { .. } | Op::Reset => 0,

@@ -51,7 +51,7 @@ pub struct Verdict {
     ///
     /// In a refused request, this is the refusing hit with the longest wait. Hits with [`Binding::Quota`] refuse the
     /// request only if all of them are refused. Then only the one with the shortest wait is compared with the other
-    /// refusing hits. In an allowed request, this is the hit with the smallest share of its limit left.
+    /// refusing hits. In an allowed request, this is the hit under which the fewest further requests of its cost fit.
     pub binding: Option<usize>,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the request is allowed.
     pub retry_after: Wait,
@@ -112,7 +112,7 @@ impl Verdict {
     #[inline(never)]
     fn of_several(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
         let allowed = is_allowed(hits, decisions);
-        let binding = if allowed { least_share(hits, decisions) } else { longest_wait(hits, decisions) };
+        let binding = if allowed { fewest_left(hits, decisions) } else { longest_wait(hits, decisions) };
         let enforced = hits.iter().zip(decisions).filter(|(hit, _)| hit.binding != Binding::Shadow);
         Verdict {
             allowed,
@@ -159,12 +159,12 @@ fn quota_passes(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     hits.iter().zip(decisions).any(|(hit, decision)| hit.binding == Binding::Quota && decision.allowed)
 }
 
-/// Returns the hit that determines the answer to an allowed request: the first hit with the smallest share of its limit
-/// left.
+/// Returns the hit that determines the answer to an allowed request: the first one under which the fewest further requests
+/// of its cost fit.
 #[inline]
-fn least_share(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
+fn fewest_left(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let counted = (0..hits.len()).filter(|&i| hits[i].binding != Binding::Shadow);
-    counted.min_by(|&a, &b| decisions[a].cmp_share_left(&decisions[b]))
+    counted.min_by(|&a, &b| decisions[a].cmp_left(hits[a].op.cost(), &decisions[b], hits[b].op.cost()))
 }
 
 /// Returns the hit that determines the answer to a refused request: the hit with the longest wait. If several hits have

@@ -432,3 +432,25 @@ fn identities_are_those_of_all_earlier_versions() {
         assert_eq!(quota.identity(), identity, "{quota:?}");
     }
 }
+
+#[test]
+fn the_limit_under_which_the_fewest_further_requests_fit_determines_the_answer() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    // 49 of 1,000 requests are left, which is 5 %, and 5 of 10 others.
+    let (many, few) = (Quota::fixed_window(1_000, HOUR), Quota::fixed_window(10, HOUR));
+    let (many, few) = (many.build().expect("a limit"), few.build().expect("a limit"));
+    let binding = |costs: [u64; 2], used: [u64; 2]| {
+        let take = |costs: [u64; 2]| {
+            let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
+            [hit(1, &many, costs[0]), hit(2, &few, costs[1])]
+        };
+        let (mut states, mut decisions) = ([State::default(), State::default()], [Decision::default(); 2]);
+        let _ = decide(&mut states, &[0, 1], &take(used), Time::EPOCH, &mut decisions);
+        decide(&mut states, &[0, 1], &take(costs), Time::EPOCH, &mut decisions).binding
+    };
+    assert_eq!(binding([1, 1], [950, 4]), Some(1));
+    // With 20 units each, two further requests fit the first limit.
+    assert_eq!(binding([20, 1], [931, 4]), Some(0));
+    // If as many fit, the smaller share of the limit is shown.
+    assert_eq!(binding([1, 1], [994, 4]), Some(0));
+}

@@ -50,7 +50,18 @@ impl<'a> Summary<'a> {
         // instead.
         let bound = answer.binding();
         let is_refused_by_hidden = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
-        let bound = bound.filter(|(_, b)| b.limit.exposed);
+        // If a hidden limit allows, the one among the others under which the fewest further requests fit is shown.
+        let bound = bound.filter(|(_, b)| b.limit.exposed).or_else(|| {
+            let all =
+                (0..answer.statuses.len()).flat_map(|index| answer.limits(index).map(move |decided| (index, decided)));
+            let is_shown = |decided: &LimitDecision<'_, '_>| {
+                decided.limit.exposed
+                    && decided.hit.binding != Binding::Shadow
+                    && decided.decision.reason != Reason::NotAsked
+            };
+            let shown = all.filter(|(_, decided)| answer.verdict.allowed && is_shown(decided));
+            shown.min_by(|(_, a), (_, b)| a.decision.cmp_left(a.hit.op.cost(), b.decision, b.hit.op.cost()))
+        });
         let is_bound =
             |decided: &LimitDecision<'_, '_>| bound.as_ref().is_some_and(|(_, b)| std::ptr::eq(b.hit, decided.hit));
         let mut summary = Summary {

@@ -14,7 +14,7 @@ use super::answer::Summary;
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
 use super::response::{JSON, response};
-use super::wait::wait_for_turn;
+use super::wait::{Taken, wait_for_turn};
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
@@ -42,7 +42,7 @@ fn one() -> u64 {
     1
 }
 
-pub(super) async fn check<C: Clock>(
+pub(super) async fn check<C: Clock + 'static>(
     state: &HttpState<C>,
     body: &[u8],
     max_wait_ns: u64,
@@ -50,12 +50,13 @@ pub(super) async fn check<C: Clock>(
 ) -> Result<Response, Failure> {
     match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
-            let (response, delay_ns) = decide(state, &check, max_wait_ns, |summary| {
+            let mut taken = Vec::new();
+            let (response, delay_ns) = decide(state, &check, max_wait_ns, &mut taken, |summary| {
                 let lease_id = state.lease_id(summary);
                 summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers)
             })
             .await?;
-            wait_for_turn(delay_ns).await;
+            wait_for_turn(state, delay_ns, taken).await;
             Ok(response)
         }
         OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, headers)).await,
@@ -67,7 +68,7 @@ pub(super) async fn check<C: Clock>(
 ///
 /// The response has the status 200, even if checks were refused. If checks could not be decided, the response has the
 /// highest status of these checks.
-async fn many<C: Clock>(
+async fn many<C: Clock + 'static>(
     state: &HttpState<C>,
     checks: &[Check<'_>],
     max_wait_ns: u64,
@@ -81,6 +82,7 @@ async fn many<C: Clock>(
         .into());
     }
     let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 256), StatusCode::OK, 0);
+    let mut taken = Vec::new();
     body.put_u8(b'[');
     for (i, check) in checks.iter().enumerate() {
         if i > 0 {
@@ -89,7 +91,7 @@ async fn many<C: Clock>(
         let item = |summary: &Summary<'_>| {
             summary.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(summary).as_deref(), &mut body);
         };
-        match decide(state, check, max_wait_ns, item).await {
+        match decide(state, check, max_wait_ns, &mut taken, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {
                 let problem = Problem::from(error);
@@ -99,15 +101,17 @@ async fn many<C: Clock>(
         }
     }
     body.put_u8(b']');
-    wait_for_turn(longest_ns).await;
+    wait_for_turn(state, longest_ns, taken).await;
     Ok(response(status, JSON, body.freeze(), headers))
 }
 
-/// Decides a check. Returns the result of `write`, and how long the request has to wait for its turn, in nanoseconds.
+/// Decides a check. Returns the result of `write`, and how long the request has to wait for its turn, in nanoseconds. If
+/// the client accepts a wait, what the request has taken is added to `taken`.
 async fn decide<C: Clock, R>(
     state: &HttpState<C>,
     check: &Check<'_>,
     max_wait_ns: u64,
+    taken: &mut Vec<Taken>,
     write: impl FnOnce(&Summary<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
     let rules = state.0.service.rules();
@@ -117,5 +121,9 @@ async fn decide<C: Clock, R>(
         request.add(descriptor.iter(), Action::Take(check.cost), None);
     }
     let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
+    // Only a client that waits can hang up before its answer, so other requests allocate nothing here.
+    if max_wait_ns > 0 {
+        Taken::add(&answer, taken);
+    }
     Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
 }

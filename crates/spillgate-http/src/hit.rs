@@ -18,7 +18,7 @@ use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
 use super::response::object;
-use super::wait::wait_for_turn;
+use super::wait::{Taken, wait_for_turn};
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
@@ -123,7 +123,7 @@ impl<'a> WireHit<'a> {
     }
 }
 
-pub(super) async fn hit<C: Clock>(
+pub(super) async fn hit<C: Clock + 'static>(
     state: &HttpState<C>,
     body: &[u8],
     max_wait_ns: u64,
@@ -150,7 +150,8 @@ pub(super) async fn hit<C: Clock>(
     };
     let lease_id = state.lease_id(&summary);
     let response = summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers);
-    wait_for_turn(verdict.delay_ns).await;
+    let taken = if verdict.delay_ns > 0 { Taken::of(&hits[0], &decision).into_iter().collect() } else { Vec::new() };
+    wait_for_turn(state, verdict.delay_ns, taken).await;
     Ok(response)
 }
 

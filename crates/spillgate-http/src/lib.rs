@@ -42,7 +42,7 @@ use lease::LeaseKey;
 use problem::{Failure, Problem};
 use reservation_id::ReservationKey;
 use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
-use wait::max_wait_ns;
+use wait::{Left, max_wait_ns};
 
 /// The longest time that a request can wait for its turn in the queue of a leaky bucket, whatever the settings say.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -107,6 +107,8 @@ struct HttpContext<C: Clock> {
     reservation_key: ReservationKey,
     records: Records,
     browsers: Browsers,
+    /// Turns of clients that hung up.
+    left: Left,
 }
 
 impl<C: Clock> HttpState<C> {
@@ -144,6 +146,7 @@ impl<C: Clock> HttpState<C> {
             reservation_key,
             records,
             browsers,
+            left: Left::default(),
         })))
     }
 }
@@ -195,7 +198,7 @@ pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|(path, allowed, _)| (*path, *allowed))
 }
 
-impl<C: Clock> HttpState<C> {
+impl<C: Clock + 'static> HttpState<C> {
     /// Answers one request of the HTTP listener. `peer` is the other end of its connection.
     pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> http::Response<Full<Bytes>>
     where

@@ -150,7 +150,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     /// Reserves `estimate` units for `key`, if they fit all quotas.
     ///
     /// If a quota refuses, returns its decision and no reservation. If all quotas allow the estimate, returns the
-    /// reservation, and the decision of the quota with the smallest share of its units left. If the store has no
+    /// reservation, and the decision of the quota under which the fewest such estimates still fit. If the store has no
     /// capacity for the record of the reservation, the returned decision is a refusal by the first quota.
     ///
     /// If this future is dropped before it returns, the estimate may have been taken. Such an estimate stays charged.
@@ -191,7 +191,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
             claims,
             cancels_on_drop: true,
         };
-        Ok((tightest(&decisions[..self.quotas.len()]), Some(reservation)))
+        Ok((tightest(&decisions[..self.quotas.len()], estimate), Some(reservation)))
     }
 }
 
@@ -322,10 +322,11 @@ async fn settle<S: Store, C: Clock>(
     let hits = settlement(claims, used);
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
     let verdict = limiter.decide(&hits, &mut decisions).await?;
-    Ok(verdict.allowed.then(|| tightest(&decisions[..decisions.len().saturating_sub(1)])))
+    let estimate = claims.first().map_or(1, |claim| claim.taken);
+    Ok(verdict.allowed.then(|| tightest(&decisions[..decisions.len().saturating_sub(1)], estimate)))
 }
 
-/// Returns the decision of the quota with the smallest share of its units left.
-fn tightest(decisions: &[Decision]) -> Decision {
-    decisions.iter().copied().min_by(Decision::cmp_share_left).unwrap_or_default()
+/// Returns the decision of the quota under which the fewest further estimates fit.
+fn tightest(decisions: &[Decision], estimate: u64) -> Decision {
+    decisions.iter().copied().min_by(|a, b| a.cmp_left(estimate, b, estimate)).unwrap_or_default()
 }

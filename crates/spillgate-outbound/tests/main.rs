@@ -5,3 +5,4 @@ mod client;
 mod far_side;
 mod outbound;
 mod pace;
+mod pacing_bound;

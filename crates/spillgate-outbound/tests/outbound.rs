@@ -175,7 +175,7 @@ async fn a_caller() {
     let mut next = || words.next().expect("four words");
     let (redis, far): (_, SocketAddr) = (next(), next().parse().expect("an address"));
     let (fastest, seconds): (u64, u64) = (next().parse().expect("a number"), next().parse().expect("a number"));
-    let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis) };
+    let settings = Settings::for_calls(redis);
     let store = RedisStore::new(&settings).expect("the URL is valid");
     store.wait_connected().await.expect("Redis answers");
     let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret([3; 16]));
@@ -279,7 +279,7 @@ fn check_thirds(far: &Far, third: Duration, limits: [u64; 3]) {
 async fn on_redis_a_longer_pause_replaces_a_shorter_one_for_all_programs() {
     let redis = RedisServer::start();
     let far_side = async || {
-        let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis.url()) };
+        let settings = Settings::for_calls(redis.url());
         let store = RedisStore::new(&settings).expect("the URL is valid");
         store.wait_connected().await.expect("Redis answers");
         let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret([3; 16]));

@@ -188,7 +188,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings for `url` with the default values. The timeout of a request is ten milliseconds.
+    /// Creates settings for `url` with the default values. The timeout of a request is ten milliseconds, for a program that
+    /// serves requests. For calls to other services, use [`for_calls`](Settings::for_calls).
     pub fn new(url: impl Into<String>) -> Settings {
         Settings {
             url: url.into(),
@@ -207,6 +208,19 @@ impl Settings {
             log: LogForm::Packed,
             scripts: true,
         }
+    }
+
+    /// Creates settings for the calls of a program to other services: for a `Pacer` or a `FarSide`. The timeout of a request
+    /// is five seconds, because such a call waits anyway, and an answer that comes late is worth more than an error. All
+    /// other values are those of [`new`](Settings::new).
+    ///
+    /// ```
+    /// use spillgate_redis::Settings;
+    ///
+    /// assert_eq!(Settings::for_calls("redis://10.0.0.7/").timeout.as_secs(), 5);
+    /// ```
+    pub fn for_calls(url: impl Into<String>) -> Settings {
+        Settings { timeout: Duration::from_secs(5), ..Settings::new(url) }
     }
 
     /// Returns the same settings with each value within its bounds. Every part of the store gets these settings.

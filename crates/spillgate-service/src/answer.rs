@@ -33,7 +33,8 @@ pub struct Status<'p> {
     /// The rule that matched. `None` if no rule did, or if the descriptor brought its own limit.
     pub rule: Option<&'p Rule>,
     /// The binding limit, which is the one that clients see. If some limits refuse, the binding limit is the refusing
-    /// one with the longest wait. If all limits allow, it is the one with the smallest share of its capacity left.
+    /// one with the longest wait. If all limits allow, it is the one under which the fewest further requests fit, if they
+    /// cost as much as this one.
     ///
     /// Limits that the store was not asked about ([`Reason::NotAsked`]) are left out. A limit that is not
     /// [exposed](Limit::exposed) counts only if it refuses and the rule is not in shadow mode. `None` if no limit is
@@ -83,7 +84,7 @@ impl<'a, 'p> AnswerView<'a, 'p> {
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
     let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
     for planned in &plan.descriptors {
-        statuses.push(status(planned, decisions));
+        statuses.push(status(planned, &plan.hits, decisions));
     }
     statuses
 }
@@ -121,13 +122,14 @@ impl<'p> Answer<'p> {
 }
 
 #[inline]
-fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
+fn status<'p>(planned: &Planned<'p>, hits: &[Hit<'p>], decisions: &[Decision]) -> Status<'p> {
     let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
     let shadow = planned.shadow;
     let visible = planned.hits.iter().filter(|(hit, limit)| {
         decisions[*hit].reason != Reason::NotAsked && (limit.exposed || !(decisions[*hit].allowed || shadow))
     });
-    let binding = visible.reduce(|a, b| if tighter(&decisions[b.0], &decisions[a.0]) { b } else { a });
+    let asked = |index: usize| (&decisions[index], hits[index].op.cost());
+    let binding = visible.reduce(|a, b| if tighter(asked(b.0), asked(a.0)) { b } else { a });
     Status {
         over,
         enforced_over: over && !shadow,
@@ -138,14 +140,15 @@ fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     }
 }
 
-/// Returns whether a client should see `a` instead of `b`. A refusal comes before an allowed decision. If both refuse,
-/// the longer wait comes first. If both allow, the smaller share of the capacity that is left comes first.
+/// Returns whether a client should see the decision `a` instead of `b`, each with the cost of its hit. A refusal comes
+/// before an allowed decision. If both refuse, the longer wait comes first. If both allow, the one under which fewer
+/// further requests of the cost fit comes first.
 #[inline]
-fn tighter(a: &Decision, b: &Decision) -> bool {
+fn tighter((a, cost): (&Decision, u64), (b, other_cost): (&Decision, u64)) -> bool {
     match (a.allowed, b.allowed) {
         (false, true) => true,
         (true, false) => false,
         (false, false) => a.retry_after > b.retry_after,
-        (true, true) => a.cmp_share_left(b) == Ordering::Less,
+        (true, true) => a.cmp_left(cost, b, other_cost) == Ordering::Less,
     }
 }

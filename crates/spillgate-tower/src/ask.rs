@@ -93,7 +93,7 @@ fn decisions(asked: &Asked) -> SmallVec<[Decision; 4]> {
 }
 
 fn hits(asked: &Asked) -> SmallVec<[Hit<'_>; 4]> {
-    asked.iter().map(|limit| Hit::new(limit.key, &limit.quota, limit.op, limit.binding)).collect()
+    asked.iter().map(LimitOutcome::hit).collect()
 }
 
 fn fill(asked: &mut Asked, decisions: &[Decision]) {
@@ -109,15 +109,17 @@ fn is_counted_for_good(limit: &LimitOutcome) -> bool {
     is_counted && decision.receipt.is_none()
 }
 
-/// Returns the hits that change what an allowed request was charged.
-fn settling(outcome: &Outcome, charge: Charge) -> SmallVec<[Hit<'_>; 4]> {
+/// Returns the hits that change what an allowed request was charged, and the indices of their limits.
+fn settling(outcome: &Outcome, charge: Charge) -> (SmallVec<[Hit<'_>; 4]>, SmallVec<[usize; 4]>) {
     let op = |limit: &LimitOutcome| match charge {
         Charge::Refund => Some(Op::Refund { cost: limit.taken()?, receipt: Some(limit.decision.receipt?) }),
         Charge::Add(cost) => Some(Op::Force { cost }),
         Charge::Keep => None,
     };
-    let asked = outcome.limits.iter();
-    asked.filter_map(|limit| Some(Hit::new(limit.key, &limit.quota, op(limit)?, Binding::Enforce))).collect()
+    let asked = outcome.limits.iter().enumerate();
+    asked
+        .filter_map(|(index, limit)| Some((limit.hit().with_op(op(limit)?).with_binding(Binding::Enforce), index)))
+        .unzip()
 }
 
 impl<S: Store, C: Clock> Config<S, C> {
@@ -128,29 +130,39 @@ impl<S: Store, C: Clock> Config<S, C> {
         }
     }
 
-    /// Changes the charge of an allowed request at once. Returns false if the store would have to wait.
-    pub(super) fn try_settle(&self, outcome: &Outcome, charge: Charge) -> bool {
-        let hits = settling(outcome, charge);
+    /// Changes the charge of an allowed request at once, and notes in the outcome what is left then. Returns false if the
+    /// store would have to wait.
+    pub(super) fn try_settle(&self, outcome: &mut Outcome, charge: Charge) -> bool {
+        let (hits, indices) = settling(outcome, charge);
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
         if hits.is_empty() {
             return true;
         }
         let settled = self.limiter.try_decide(&hits, &mut decisions);
-        if let Some(Err(error)) = &settled {
-            self.report(error);
+        match &settled {
+            Some(Ok(_)) => {
+                drop(hits);
+                outcome.settle(indices.into_iter().zip(decisions));
+            }
+            Some(Err(error)) => self.report(error),
+            None => {}
         }
         settled.is_some()
     }
 
-    /// Changes the charge of an allowed request.
-    pub(super) async fn settle(&self, outcome: &Outcome, charge: Charge) {
-        let hits = settling(outcome, charge);
+    /// Changes the charge of an allowed request, and notes in the outcome what is left then.
+    pub(super) async fn settle(&self, outcome: &mut Outcome, charge: Charge) {
+        let (hits, indices) = settling(outcome, charge);
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(Decision::default(), hits.len());
         if hits.is_empty() {
             return;
         }
-        if let Err(error) = self.limiter.decide(&hits, &mut decisions).await {
-            self.report(&error);
+        match self.limiter.decide(&hits, &mut decisions).await {
+            Ok(_) => {
+                drop(hits);
+                outcome.settle(indices.into_iter().zip(decisions));
+            }
+            Err(error) => self.report(&error),
         }
     }
 }

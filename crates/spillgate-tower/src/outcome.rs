@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
-use spillgate_core::{Binding, Decision, Op, Source, Time, Verdict, Wait};
+use spillgate_core::{Binding, Decision, Hit, Op, Source, Time, Verdict, Wait};
 
 use spillgate_limiter::headers::Policy;
 
@@ -43,6 +43,10 @@ pub struct LimitOutcome {
 }
 
 impl LimitOutcome {
+    pub(super) fn hit(&self) -> Hit<'_> {
+        Hit::new(self.key, &self.quota, self.op, self.binding)
+    }
+
     /// Returns the units that an allowed request has taken, or `None` if the operation takes none.
     pub(super) const fn taken(&self) -> Option<u64> {
         match self.op {
@@ -74,25 +78,44 @@ impl Outcome {
     }
 
     /// Returns the limit that determines the answer. In a refusal, this is the refusing limit with the longest wait. In
-    /// an allowed request, this is the limit with the smallest share left. Returns `None` if no limit can refuse the
-    /// request, or if the store failed.
+    /// an allowed request, this is the limit under which the fewest further requests of its cost fit. Returns `None` if no
+    /// limit can refuse the request, or if the store failed.
     #[must_use]
     pub fn binding_limit(&self) -> Option<&LimitOutcome> {
         self.limits.get(self.verdict.binding?)
+    }
+
+    /// Notes what is left after the charge of an allowed request was changed. `settled` has the index of each limit whose
+    /// charge was changed, with the new decision.
+    pub(super) fn settle(&mut self, settled: impl Iterator<Item = (usize, Decision)>) {
+        for (index, now) in settled {
+            let decision = &mut self.limits[index].decision;
+            *decision = decision.with_remaining(now.remaining).with_reset_after_ns(now.reset_after_ns);
+        }
+        let hits: SmallVec<[Hit<'_>; 4]> = self.limits.iter().map(LimitOutcome::hit).collect();
+        let decisions: SmallVec<[Decision; 4]> = self.limits.iter().map(|limit| limit.decision).collect();
+        self.verdict.binding = Verdict::of(&hits, &decisions, self.verdict.now).binding;
     }
 
     /// Returns the limits that a client sees, and the index of the limit that determines the answer. Limits in shadow
     /// mode and hidden limits are left out.
     pub(super) fn policies(&self) -> (SmallVec<[Policy<'_>; 2]>, Option<usize>) {
         let mut policies = SmallVec::new();
-        let mut binding = None;
+        let (mut binding, mut fewest) = (None, None::<(usize, &LimitOutcome)>);
         let is_seen = |limit: &LimitOutcome| limit.exposed && limit.binding != Binding::Shadow;
         for (index, limit) in self.limits.iter().enumerate().filter(|(_, limit)| is_seen(limit)) {
             if self.verdict.binding == Some(index) {
                 binding = Some(policies.len());
             }
+            let is_fewer = |(_, other): (usize, &LimitOutcome)| {
+                limit.decision.cmp_left(limit.op.cost(), &other.decision, other.op.cost()).is_lt()
+            };
+            if fewest.is_none_or(is_fewer) {
+                fewest = Some((policies.len(), limit));
+            }
             policies.push(Policy { name: limit.name.as_deref(), quota: &limit.quota, decision: &limit.decision });
         }
-        (policies, binding)
+        // If a hidden limit determines the answer, the client sees the one among the others that matters most.
+        (policies, binding.or_else(|| fewest.filter(|_| self.verdict.allowed).map(|(index, _)| index)))
     }
 }

@@ -268,9 +268,9 @@ where
         },
     };
     let answered = inner.call(request).await;
-    let Some(follow) = follow else { return answered.map(|response| response.map(LimitedBody::service)) };
+    let Some(mut follow) = follow else { return answered.map(|response| response.map(LimitedBody::service)) };
     let (answered, charge) = config.charge_of(&follow.outcome, answered);
-    config.settle(&follow.outcome, charge).await;
+    config.settle(&mut follow.outcome, charge).await;
     follow.answer(answered)
 }
 
@@ -324,11 +324,11 @@ where
                 };
                 let Some(config) = follow.config.take() else { return Poll::Ready(follow.answer(answered)) };
                 let (answered, charge) = config.charge_of(&follow.outcome, answered);
-                if config.try_settle(&follow.outcome, charge) {
+                if config.try_settle(&mut follow.outcome, charge) {
                     return Poll::Ready(follow.answer(answered));
                 }
                 Box::pin(async move {
-                    config.settle(&follow.outcome, charge).await;
+                    config.settle(&mut follow.outcome, charge).await;
                     follow.answer(answered)
                 })
             }

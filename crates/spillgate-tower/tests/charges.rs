@@ -38,6 +38,49 @@ async fn a_failure_of_the_service_is_refunded_and_a_body_is_charged_by_size() {
 }
 
 #[tokio::test]
+async fn fields_tell_what_is_left_after_the_answer_has_changed_the_charge() {
+    async fn left<S: Store + 'static>(layer: &RateLimitLayer<S, ManualClock>, answer: &str) -> String {
+        let response = ask(layer, with(request(), &[("answer", answer)])).await;
+        text(response.headers(), "ratelimit").expect("the field").to_owned()
+    }
+    async fn check<S: Store + 'static>(layer: RateLimitLayer<S, ManualClock>) {
+        let layer = layer.limit("login", &TWO, key::everything());
+        let layer = layer.count_only(|status| status == StatusCode::UNAUTHORIZED);
+        for (answer, expected) in [
+            ("200", r#""login";r=2"#),
+            ("401", r#""login";r=1;t=30"#),
+            ("200", r#""login";r=1;t=30"#),
+            ("401", r#""login";r=0;t=30"#),
+        ] {
+            assert_eq!(left(&layer, answer).await, expected, "{answer}");
+        }
+    }
+    check(RateLimitLayer::new(limiter())).await;
+    check(RateLimitLayer::new(stores::remote(false))).await;
+
+    let failing = RateLimitLayer::new(limiter()).limit("all", &TWO, key::everything()).refund_server_errors();
+    assert_eq!(left(&failing, "503").await, r#""all";r=2"#);
+    let larger = RateLimitLayer::new(limiter()).limit("all", &TWO, key::everything());
+    assert_eq!(left(&larger.charge_after(|_, _| Charge::Add(1)), "200").await, r#""all";r=0;t=30"#);
+}
+
+#[tokio::test]
+async fn after_a_refund_another_limit_can_determine_the_answer() {
+    const TEN: Quota = Quota::per_hour(10).constant();
+    let layer = RateLimitLayer::new(limiter())
+        .limit("two", &TWO, key::everything())
+        .limit("ten", &TEN, key::everything())
+        .cost(|_| 2)
+        .header_style(HeaderStyle::XRateLimit)
+        .refund_server_errors();
+    for (answer, limit, remaining) in [("503", "2", "2"), ("200", "2", "0")] {
+        let response = ask(&layer, with(request(), &[("answer", answer)])).await;
+        let fields = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| text(response.headers(), name));
+        assert_eq!(fields, [Some(limit), Some(remaining)], "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_service_that_fails_without_an_answer_is_refunded_as_one_that_answers_5xx() {
     async fn expect<S: Store + 'static>(layer: RateLimitLayer<S, ManualClock>, expected: [u16; 4]) {
         let service =

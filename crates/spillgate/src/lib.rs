@@ -87,7 +87,7 @@ mod pages {
     struct FromGovernor;
     #[cfg_attr(feature = "tokio", doc = include_str!("../../../docs/src/how-to/llm-tokens.md"))]
     struct LlmTokens;
-    #[cfg_attr(feature = "client", doc = include_str!("../../../docs/src/how-to/outbound.md"))]
+    #[cfg_attr(all(feature = "client", feature = "redis"), doc = include_str!("../../../docs/src/how-to/outbound.md"))]
     struct Outbound;
     #[cfg_attr(feature = "axum", doc = include_str!("../../../docs/src/how-to/test-limits.md"))]
     struct TestLimits;

@@ -70,7 +70,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 ///
 /// The store keeps the pace of each key. So all programs on one Redis have one pace, and one program learns from the
 /// answers of the others. This needs a Redis that allows scripts. While the store fails, a call gets an error, even
-/// with a [`FallbackStore`](spillgate_limiter::FallbackStore).
+/// with a [`FallbackStore`](spillgate_limiter::FallbackStore). Make its store with `Settings::for_calls`, which waits
+/// for Redis as long as such calls can.
 ///
 /// All clones share their queues.
 pub struct FarSide<S = MemoryStore, C = SystemClock> {

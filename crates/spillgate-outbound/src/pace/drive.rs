@@ -1,5 +1,6 @@
 //! The task of a queue: it asks the store for turns, and grants them when they come.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ const LEVEL_IS_OLD: Duration = Duration::from_secs(1);
 /// The decision of the store on one request for turns.
 struct Decided {
     verdict: Verdict,
-    /// Whether a leaky bucket refuses.
-    queue_refuses: bool,
+    /// When the turns end, in the time of the store: see [`Receipt::mark`](spillgate_core::Receipt). 0 if turns are not
+    /// reserved.
+    mark: u64,
     /// The level of a learned pace at which the turn was taken, or 0 if the pace is not learned.
     level: u64,
 }
@@ -52,7 +54,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
                 Step::End => break,
                 Step::Sleep(until, changed) => drop(timeout_at(until, changed.notified()).await),
                 Step::Ask(ask) => {
-                    let decided = self.ask(&ask).await;
+                    let decided = self.ask(ask).await;
                     (ask_at, batch) = self.settle(&ask, decided);
                 }
             }
@@ -65,7 +67,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
     fn settle(&mut self, ask: &Ask, decided: Result<Decided, StoreError>) -> (Instant, usize) {
         let (now, batch) = (Instant::now(), self.shared.batch());
         let mut lines = self.shared.lines.lock();
-        let Decided { verdict, queue_refuses, level } = match decided {
+        let Decided { verdict, mark, level } = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 if error.kind().may_have_been_applied() {
@@ -78,7 +80,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
         if verdict.allowed {
             // The delay counts from the decision, which was before `now`. So a turn can be late, but never early.
             let first = now + Duration::from_nanos(verdict.delay_ns);
-            lines.reserved(self.key, ask, first, level);
+            lines.reserved(self.key, ask, first, mark, level);
             return (now, batch);
         }
         // The store refused the turns of several callers together. It may still allow a turn for one caller alone.
@@ -96,7 +98,7 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
         if let Some(left) = ask.deadline.map(|deadline| deadline.saturating_duration_since(now)) {
             // A leaky bucket that refuses says when the caller can join its queue. In the queue, the caller waits once
             // more: as long as in a full queue, or as long as the caller still accepts, if that is shorter.
-            let queued = if queue_refuses { self.shared.longest_queue().min(left) } else { Duration::ZERO };
+            let queued = self.shared.longest_queue().min(left);
             if wait + queued >= left {
                 lines.refuse(self.key, ask, &PaceError::TooLate { wait: Some(wait + queued) });
                 return (now, batch);
@@ -110,28 +112,19 @@ impl<S: Store + 'static, C: Clock + 'static> Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Driver<S, C> {
-    /// Asks the store for the turns of one or several callers.
-    async fn ask(&mut self, ask: &Ask) -> Result<Decided, StoreError> {
-        let (shared, key) = (&self.shared, self.key);
-        let longest = ask.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let max_wait_ns = longest.map_or(u64::MAX, |longest| u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
-        let op = Op::Take { cost: ask.cost(), max_wait_ns };
-        let level = match (&shared.learned, self.level) {
-            (None, _) => 0,
-            (Some(_), Some(level)) => level,
-            (Some(learned), None) => {
-                let mut decisions = [Decision::default()];
-                shared.limiter.decide(&[learned.peek(key)], &mut decisions).await?;
-                Learned::level_in(&decisions)
+    /// Asks the store for the turns of one or several callers. Turns whose time comes meanwhile are granted, so that a slow
+    /// answer of the store makes no other call late.
+    async fn ask(&mut self, ask: Ask) -> Result<Decided, StoreError> {
+        let mut asking = pin!(self.shared.ask(self.key, ask, self.level));
+        let (decided, level) = loop {
+            let turn = self.shared.lines.lock().grant(self.key, Instant::now());
+            let Some(turn) = turn else { break asking.await? };
+            if let Ok(answer) = timeout_at(turn, asking.as_mut()).await {
+                break answer?;
             }
         };
-        let bucket = shared.bucket(level);
-        let (hits, mut decisions) = (shared.hits(key, op, bucket.as_ref(), level), shared.decisions());
-        let verdict = shared.limiter.decide(&hits, &mut decisions).await?;
-        self.level = shared.learned.is_some().then(|| Learned::level_in(&decisions));
-        let mut asked = shared.quotas.iter().zip(&decisions);
-        let queue_refuses = asked.any(|(quota, decision)| is_queue(quota) && !decision.allowed);
-        Ok(Decided { verdict, queue_refuses, level })
+        self.level = level;
+        Ok(decided)
     }
 }
 
@@ -145,9 +138,37 @@ impl<S: Store, C: Clock> Drop for Driver<S, C> {
 }
 
 impl<S: Store, C: Clock> Shared<S, C> {
-    /// Returns for how many callers one call of the store asks. With a learned pace, each call asks for one turn.
-    const fn batch(&self) -> usize {
-        if self.learned.is_some() { 1 } else { BATCH }
+    /// Asks the store for turns, at this level of a learned pace. Also returns the level that the store has shown.
+    async fn ask(&self, key: u128, ask: Ask, level: Option<u64>) -> Result<(Decided, Option<u64>), StoreError> {
+        let longest = ask.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let max_wait_ns = match longest {
+            _ if self.turn_ns == 0 => 0,
+            None => u64::MAX,
+            Some(longest) => u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let op = Op::Take { cost: ask.cost(), max_wait_ns };
+        let level = match (&self.learned, level) {
+            (None, _) => 0,
+            (Some(_), Some(level)) => level,
+            (Some(learned), None) => {
+                let mut decisions = [Decision::default()];
+                self.limiter.decide(&[learned.peek(key)], &mut decisions).await?;
+                Learned::level_in(&decisions)
+            }
+        };
+        let bucket = self.bucket(level);
+        let (hits, mut decisions) = (self.hits(key, op, bucket.as_ref(), level), self.decisions());
+        let verdict = self.limiter.decide(&hits, &mut decisions).await?;
+        let shown = self.learned.is_some().then(|| Learned::level_in(&decisions));
+        let receipt = decisions.first().filter(|_| self.turn_ns > 0).and_then(|queue| queue.receipt);
+        Ok((Decided { verdict, mark: receipt.map_or(0, |receipt| receipt.mark), level }, shown))
+    }
+
+    /// Returns for how many callers one call of the store asks. Turns that are not reserved are for now. So if they have
+    /// to come one after the other, because of a learned pace or of a queue beside other quotas, each call asks for one.
+    fn batch(&self) -> usize {
+        let one_by_one = self.learned.is_some() || self.turn_ns == 0 && self.quotas.iter().any(is_queue);
+        if one_by_one { 1 } else { BATCH }
     }
 
     /// Returns the bucket of a learned pace at this level. `None` if the pace is not learned.
@@ -181,10 +202,10 @@ impl<S: Store, C: Clock> Shared<S, C> {
         decided.map(|verdict| verdict.allowed.then_some(level)).map_err(PaceError::Store)
     }
 
-    /// Returns how long the last caller in a full leaky bucket waits. 0 if the pacer has no leaky bucket.
+    /// Returns how long the last caller in a full leaky bucket waits. 0 if turns are not reserved.
     fn longest_queue(&self) -> Duration {
-        let queue = self.quotas.iter().find(|quota| is_queue(quota));
-        Duration::from_nanos(queue.map_or(0, |quota| quota.interval_ns().saturating_mul(quota.capacity())))
+        let capacity = self.quotas.first().map_or(0, Quota::capacity);
+        Duration::from_nanos(self.turn_ns.saturating_mul(capacity))
     }
 }
 

@@ -52,20 +52,22 @@ const MAX_WAITERS: usize = 100_000;
 ///
 /// # Which quota
 ///
-/// * A [`leaky_bucket`](Quota::leaky_bucket) lets the calls go at an even rate. The pacer reserves the turns of waiting
-///   callers in the store. So several programs on one Redis share one queue, in the order in which the store decides.
-/// * With any other quota, the first caller of the queue waits as long as the refusal says. Then the pacer asks the
-///   store again. The callers of several programs go in the order in which their requests reach the store.
+/// * A [`leaky_bucket`](Quota::leaky_bucket) alone lets the calls go at an even rate. The pacer reserves the turns of
+///   waiting callers in the store. So several programs on one Redis share one queue, in the order in which the store
+///   decides. At most `c + s/T` units leave in any interval of length `s`, where `c` is the largest call, and `T` is the
+///   time between two units.
+/// * With any other quota, or with several, the first caller of the queue waits as long as the refusal says. Then the
+///   pacer asks the store again. The callers of several programs go in the order in which their requests reach the store.
 ///
-/// With several quotas, one request takes units from all of them. If one quota refuses, the request takes nothing from
-/// the others. So callers wait only for a quota that has too few units.
+/// With several quotas, one request takes units from all of them when the call goes. If one quota refuses, the request
+/// takes nothing from the others. So callers wait only for a quota that has too few units, and each quota keeps its bound.
 ///
 /// # Order and cancellation
 ///
 /// Within a program, the callers of one key go in the order in which they came. A caller may drop its future at any
-/// time. A turn that was reserved for this caller goes to the next callers of the same key, and they may need more
-/// units or fewer. Units are lost only if no other caller waits: then the other service gets fewer calls than it
-/// allows. [`lost`](Pacer::lost) counts such units.
+/// time. The time that was reserved for this caller goes to the next callers of the same key, if it is long enough for
+/// them. What nobody can use is lost: then the other service gets fewer calls than it allows. [`lost`](Pacer::lost)
+/// counts such units.
 ///
 /// All clones of a pacer share its queues.
 pub struct Pacer<S = MemoryStore, C = SystemClock> {
@@ -78,6 +80,12 @@ pub(crate) struct Shared<S, C> {
     /// `None` if the quotas alone set the pace.
     learned: Option<Learned>,
     max_waiters: usize,
+    /// The time between two units of a leaky bucket whose turns are reserved. 0 if turns are not reserved: then each call
+    /// is decided when it goes.
+    ///
+    /// Turns are reserved only if the leaky bucket is alone. Another quota would count a call when its turn is reserved,
+    /// and not when the call goes. With windows, too many calls could then go in one window.
+    turn_ns: u64,
     lines: Mutex<Lines>,
 }
 
@@ -142,9 +150,12 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
         learned: Option<Learned>,
         max_waiters: usize,
     ) -> Pacer<S, C> {
-        let interval_ns = quotas.iter().find(|quota| is_queue(quota)).map_or(0, Quota::interval_ns);
-        let lines = Mutex::new(Lines::new(interval_ns));
-        Pacer { shared: Arc::new(Shared { limiter, quotas, learned, max_waiters, lines }) }
+        let turn_ns = match &*quotas {
+            [queue] if is_queue(queue) && learned.is_none() => queue.interval_ns(),
+            _ => 0,
+        };
+        let lines = Mutex::new(Lines::new(turn_ns));
+        Pacer { shared: Arc::new(Shared { limiter, quotas, learned, max_waiters, turn_ns, lines }) }
     }
 
     /// Waits until a call for `key` may go.
@@ -218,7 +229,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
                 None => (&mut waiting.reply).await,
             };
             waiting.is_answered = true;
-            replied.unwrap_or(Err(PaceError::Stopped))
+            replied.unwrap_or(Err(PaceError::Stopped)).map(|granted| granted.level)
         }
     }
 
@@ -282,7 +293,7 @@ impl<S: Store + 'static, C: Clock + 'static> Waiting<S, C> {
         {
             return Ok(Joined::Goes(level));
         }
-        if lines.waiting() >= shared.max_waiters {
+        if lines.used() >= shared.max_waiters {
             return Err(PaceError::Full);
         }
         // Without a runtime, this panics before the caller joins.
@@ -305,7 +316,7 @@ impl<S, C> Drop for Waiting<S, C> {
         // Answers are sent only while this lock is held. So no answer can come after `try_recv` has looked for one.
         let mut lines = self.shared.lines.lock();
         match self.reply.try_recv() {
-            Ok(Ok(level)) => lines.give_back(self.key, self.units, level),
+            Ok(Ok(granted)) => lines.give_back(self.key, self.units, &granted),
             Err(TryRecvError::Empty) => {
                 self.reply.close();
                 lines.leave(self.key, self.id);

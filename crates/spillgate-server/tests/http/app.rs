@@ -166,6 +166,12 @@ impl App {
         self.call(Request::get(path).body(Body::empty()).expect("the request is valid"))
     }
 
+    /// Sends a request. If the future is dropped, the client has hung up.
+    pub(crate) async fn send(&self, path: &str, body: &str) -> StatusCode {
+        let request = Request::post(path).body(Body::from(body.to_owned())).expect("the request is valid");
+        self.http.answer(Peer::Unix, request).await.status()
+    }
+
     pub(crate) fn call(&self, request: Request<Body>) -> Reply {
         self.call_from(Peer::Unix, request)
     }
