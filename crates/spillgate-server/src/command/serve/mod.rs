@@ -28,7 +28,7 @@ use spillgate::rules::Rules;
 use crate::cli::Serve;
 use crate::command::open::{rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
-use crate::listener::{App, Listen, Server};
+use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use reload::Reloads;
@@ -79,13 +79,13 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     for warning in warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access) {
         tracing::warn!("{warning}");
     }
-    open_files::allow(&settings);
+    let clients = listener::Limits { connections: open_files::allow(&settings), ..settings.limits.clients };
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
+    let mut server = Server::new(clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
