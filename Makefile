@@ -112,6 +112,8 @@ show-admin-load: ## How much longer decisions take while 100,000 series are scra
 	scripts/show.sh admin-load
 show-admin-security: ## Rights on the admin listener: every route and token, web pages of other sites, rate limits
 	scripts/show.sh admin-security
+show-memory-of-clients: ## What clients can hold, each row of sizing.md driven to its bound: memory beside the worst case
+	scripts/show.sh memory-of-clients
 show-unread-answers: ## Memory held for clients that never read their answers
 	scripts/show.sh unread-answers
 show-house: ## Compare the source tree with commit BASE: lines, documentation, cycles, dependencies

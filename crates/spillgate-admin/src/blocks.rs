@@ -106,7 +106,7 @@ pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminStat
         "max": BLOCKS_MAX,
     });
     let mut sent = 0;
-    state.pages.list(&head, "blocks", move || {
+    page::list(&head, "blocks", move || {
         let items = blocks[sent..].iter().take(BLOCKS_AT_ONCE);
         let items: Vec<_> = items.map(|block| page::json(&BlockJson::of(block, now_ms))).collect();
         sent += items.len();

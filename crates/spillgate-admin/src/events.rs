@@ -8,7 +8,6 @@
 //! is not in the ring any more, the stream ends, and its client can begin another one. The number of streams is
 //! bounded.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +32,19 @@ use super::access::{Source, Tokens, peer, source};
 use super::figures::{Figures, Requests};
 use super::page::busy;
 use super::page::json;
+use super::places::{Full, Place, Places};
 
 /// The maximum number of open streams. Each stream uses a connection, and each tick is sent to all streams.
 const STREAMS_MAX: usize = 64;
 /// The maximum number of open streams of one address, so that one client cannot use up [`STREAMS_MAX`].
 const STREAMS_MAX_OF_PEER: usize = 8;
+/// What a stream takes at most, with its first tick. The tick has about 60 bytes for each limit of the rules, so this is
+/// enough for a thousand limits.
+const STREAM_BYTES: usize = 128 << 10;
+
+/// What all open event streams take at most, in bytes, if the rules have at most a thousand limits.
+pub const EVENT_STREAMS_BYTES: usize = STREAMS_MAX * STREAM_BYTES;
+
 /// The time between two ticks.
 pub(super) const TICK_EVERY: Duration = Duration::from_secs(1);
 /// A stream ends if its client is more than this number of ticks behind. The ring buffer needs a power of two.
@@ -58,17 +65,10 @@ pub(super) struct Streams(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     every: Duration,
-    open: Mutex<Open>,
-    ticks: broadcast::Sender<Bytes>,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    all: usize,
-    /// The number of streams of each address that has an open stream.
-    of_peers: HashMap<Source, usize>,
+    places: Places<Source>,
     /// The task that makes the ticks. It ends at the first tick at which no stream is open.
-    task: Option<JoinHandle<()>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+    ticks: broadcast::Sender<Bytes>,
 }
 
 /// The counts of hits at one tick. The next tick has only the limits whose counts have changed since then.
@@ -80,8 +80,7 @@ struct Counted {
 
 /// The permit of one stream. The stream counts as open until its permit is dropped.
 struct Permit {
-    streams: Streams,
-    source: Source,
+    _place: Place<Source>,
     gauge: Gauge,
 }
 
@@ -111,39 +110,25 @@ type Row = (usize, u64, u64, u64, u64, u64);
 impl Streams {
     /// Makes a value without open streams. Later streams get a tick at the interval `every`.
     pub(super) fn new(every: Duration) -> Streams {
-        let ticks = broadcast::Sender::new(TICKS_BEHIND_MAX);
-        Streams(Arc::new(Shared { every: every.max(Duration::from_millis(1)), open: Mutex::default(), ticks }))
+        let (places, ticks) = (Places::new(STREAMS_MAX, STREAMS_MAX_OF_PEER), broadcast::Sender::new(TICKS_BEHIND_MAX));
+        Streams(Arc::new(Shared { every: every.max(Duration::from_millis(1)), places, task: Mutex::default(), ticks }))
     }
 
     /// Counts one more open stream. If a bound is reached, the error is this bound, and a text that says what it
     /// bounds.
     fn permit(&self, source: Source, gauge: &Gauge) -> Result<Permit, (usize, &'static str)> {
-        let mut open = self.0.open.lock();
-        if open.all >= STREAMS_MAX {
-            return Err((STREAMS_MAX, "event streams"));
-        }
-        let of_peer = open.of_peers.entry(source).or_default();
-        if *of_peer >= STREAMS_MAX_OF_PEER {
-            return Err((STREAMS_MAX_OF_PEER, "event streams of your address"));
-        }
-        *of_peer += 1;
-        open.all += 1;
+        let place = self.0.places.take(source).map_err(|full| match full {
+            Full::All(most) => (most, "event streams"),
+            Full::OfCaller(most) => (most, "event streams of your address"),
+        })?;
         gauge.inc();
-        Ok(Permit { streams: self.clone(), source, gauge: gauge.clone() })
+        Ok(Permit { _place: place, gauge: gauge.clone() })
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.gauge.dec();
-        let mut open = self.streams.0.open.lock();
-        open.all -= 1;
-        if let Some(of_peer) = open.of_peers.get_mut(&self.source) {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                open.of_peers.remove(&self.source);
-            }
-        }
     }
 }
 
@@ -190,17 +175,17 @@ impl Events {
 fn begin<C: Clock + 'static>(state: &Arc<AdminState<C>>) -> String {
     let counted = Counted::now(&state.service);
     let tick = tick(state, &counted, None);
-    let mut open = state.streams.0.open.lock();
+    let mut task = state.streams.0.task.lock();
     // A task that panicked is finished too.
-    if open.task.as_ref().is_none_or(JoinHandle::is_finished) {
-        open.task = Some(tokio::spawn(send_ticks(Arc::clone(state), counted)));
+    if task.as_ref().is_none_or(JoinHandle::is_finished) {
+        *task = Some(tokio::spawn(send_ticks(Arc::clone(state), counted)));
     }
     tick
 }
 
 /// Sends ticks to all streams, until no stream is open. The first tick has what has changed since `last`.
 async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Counted) {
-    let Shared { every, open, ticks } = &*state.streams.0;
+    let Shared { every, places, task, ticks } = &*state.streams.0;
     let mut interval = interval_at(Instant::now() + *every, *every);
     // If the task is late, the next tick comes a whole interval later. By default, all missed ticks would be made at
     // once.
@@ -208,10 +193,10 @@ async fn send_ticks<C: Clock + 'static>(state: Arc<AdminState<C>>, mut last: Cou
     loop {
         interval.tick().await;
         {
-            let mut open = open.lock();
-            if open.all == 0 {
+            let mut task = task.lock();
+            if places.open() == 0 {
                 // A stream that begins at this moment waits for the lock, finds no task, and starts another one.
-                open.task = None;
+                *task = None;
                 return;
             }
         }

@@ -14,6 +14,7 @@ use spillgate_service::metrics::AdminRefusal;
 
 use super::AdminState;
 use super::access::{self, Proof, Refused};
+use super::page;
 use super::writes::{self, Write};
 
 /// The log shows at most this many characters of the name of a server in a request, because a client can send a name of
@@ -44,7 +45,10 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
             let write = Write::new(&request, proof);
             writes::run(&state.writes, (state.service.metrics(), state.lost_lines), write, request, next).await
         }
-        Ok(_) => next.run(request).await,
+        Ok(proof) => {
+            let caller = (access::source(access::peer(&request)), proof);
+            page::placed(&state.pages, caller, next.run(request).await)
+        }
         Err((refused, wait)) => {
             state.service.metrics().admin_refused(refused.reason).inc();
             let is_token = refused.problem.status == StatusCode::UNAUTHORIZED;

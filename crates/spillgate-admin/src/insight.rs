@@ -15,7 +15,7 @@ use spillgate_http::problem::Problem;
 use spillgate_service::{CallerKeys, Service, Watched};
 
 use super::page::json;
-use super::{AdminState, query_error};
+use super::{AdminState, page, query_error};
 
 /// The server that has sent the answer.
 #[derive(Serialize)]
@@ -141,7 +141,7 @@ where
     let mut position = Some((0, 0));
     // Reading the insight of one limit takes some milliseconds. So each call returns only one item. If the client reads
     // slowly, the server then reads only a few limits ahead of it.
-    state.pages.list(head, "limits", move || {
+    page::list(head, "limits", move || {
         while let Some((watched, next)) = position.and_then(|position| loaded.watched_from(position)) {
             position = Some(next);
             if let Some(item) = item(&service, watched) {

@@ -20,6 +20,7 @@ mod openapi;
 mod overview;
 mod page;
 mod peek;
+mod places;
 mod reloads;
 mod reset;
 mod rules;
@@ -41,8 +42,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};
+pub use events::EVENT_STREAMS_BYTES;
 use events::{Streams, TICK_EVERY};
-use page::Pages;
+use page::Caller;
+pub use page::PAGES_BYTES;
+use places::Places;
 use spillgate_http::problem::Problem;
 use spillgate_service::Service;
 use spillgate_service::reloads::ReloadHistory;
@@ -68,7 +72,7 @@ pub struct AdminState<C: Clock = SystemClock> {
     /// The URL of the shared store without its password. `None` if the store is memory.
     store: Option<String>,
     reloads: ReloadHistory,
-    pages: Pages,
+    pages: Places<Caller>,
     streams: Streams,
     lost_lines: fn() -> u64,
 }
@@ -79,7 +83,7 @@ impl<C: Clock> AdminState<C> {
     pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
         let (rates, writes) = (RateLimits::new(), writes::permits());
         let (started_ms, reloads) = (service.now_ms(), ReloadHistory::default());
-        let (pages, streams) = (Pages::new(), Streams::new(TICK_EVERY));
+        let (pages, streams) = (page::places(), Streams::new(TICK_EVERY));
         let questions = Arc::new(Semaphore::new(QUESTIONS));
         AdminState {
             service,

@@ -10,7 +10,7 @@ use axum::response::Response;
 use spillgate::Clock;
 use spillgate_service::metrics::{Format, Page};
 
-use super::AdminState;
+use super::{AdminState, page};
 
 pub(super) async fn metrics<C: Clock + 'static>(
     State(state): State<Arc<AdminState<C>>>,
@@ -23,7 +23,7 @@ pub(super) async fn metrics<C: Clock + 'static>(
     };
     state.service.update_metrics();
     let (service, mut page) = (Arc::clone(&state.service), Page::new(format));
-    state.pages.page(kind, move || page.next(service.metrics()))
+    page::page(kind, move || page.next(service.metrics()))
 }
 
 /// Returns the format that the header field `Accept` prefers: OpenMetrics or the text format of Prometheus. If both

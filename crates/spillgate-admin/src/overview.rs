@@ -13,9 +13,9 @@ use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::LimitHits;
 use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals};
 
-use super::AdminState;
 use super::figures::{Figures, Requests};
 use super::page::json;
+use super::{AdminState, page};
 
 /// The answer without the list of limits. The limits follow one by one, so that the whole answer is never in memory.
 #[derive(Serialize)]
@@ -89,7 +89,7 @@ pub(super) async fn overview<C: Clock + 'static>(State(state): State<Arc<AdminSt
     let loaded = Arc::clone(&state.service.rules());
     let (service, mut id) = (Arc::clone(&state.service), 0);
     let head = head(&state, &loaded);
-    state.pages.list(&head, "limits", move || {
+    page::list(&head, "limits", move || {
         let limit = loaded.tracked_limit(id).map(|view| json(&LimitOverview::of(&service, id, view)));
         id += 1;
         limit.into_iter().collect()

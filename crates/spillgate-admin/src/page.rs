@@ -17,60 +17,85 @@ use serde::Serialize;
 use spillgate_http::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::access::{Proof, Source};
+use super::places::{Full, Place, Places};
+
 /// The maximum number of pages that clients can read at the same time. The bound is needed, because each page that a
 /// slow client reads keeps a few pieces in memory.
-const PAGES: usize = 16;
+const PAGES: usize = 64;
+/// The maximum number of pages that one caller can read at the same time, so that a client that reads nothing cannot use
+/// up [`PAGES`].
+const PAGES_OF_CALLER: usize = 8;
+/// What a page takes at most: the piece that is being sent, and the next one.
+const PAGE_BYTES: usize = 128 << 10;
 
-/// Bounds the number of open pages to [`PAGES`].
-#[derive(Debug, Clone)]
-pub(super) struct Pages(Arc<Semaphore>);
+/// What all pages that clients read at the same time take at most, in bytes.
+pub const PAGES_BYTES: usize = PAGES * PAGE_BYTES;
 
-impl Pages {
-    pub(super) fn new() -> Pages {
-        Pages(Arc::new(Semaphore::new(PAGES)))
+/// Who reads a page. Clients without the right token take no place from clients that have it, even from one address.
+pub(super) type Caller = (Source, Proof);
+
+/// Makes the places of all pages.
+pub(super) fn places() -> Places<Caller> {
+    Places::new(PAGES, PAGES_OF_CALLER)
+}
+
+/// Marks a response as a page, which takes a place: see [`placed`].
+#[derive(Clone, Copy)]
+struct IsPage;
+
+/// Takes a place for `response` if it is a page. The body of the page owns the place. If there is none, the response is
+/// an error.
+pub(super) fn placed(places: &Places<Caller>, caller: Caller, response: Response) -> Response {
+    if response.extensions().get::<IsPage>().is_none() {
+        return response;
     }
-
-    /// Makes a response with the content type `kind`. Each call of `next` builds one piece of the body, and `None` ends
-    /// the body. If too many pages are open, the response is an error.
-    pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
-    where
-        F: FnMut() -> Option<String> + Send + Unpin + 'static,
-    {
-        let help = "try again soon; a client that reads nothing loses its connection after the time in the setting `limits.idle`";
-        let permit = match try_permit(&self.0, PAGES, "pages are open", help) {
-            Ok(permit) => permit,
-            Err(response) => return *response,
-        };
-        let body = Body::new(Pieces { next, _permit: permit });
-        ([(header::CONTENT_TYPE, kind)], body).into_response()
+    let help = "try again soon; a client that reads nothing loses its connection after about the time in the setting `limits.receive`";
+    match places.take(caller) {
+        Ok(place) => response.map(|body| Body::new(Placed { body, _place: place })),
+        Err(Full::OfCaller(most)) => {
+            busy(format!("your address reads {most} pages already, and this is the maximum"), help)
+        }
+        Err(Full::All(most)) => busy(format!("{most} pages are open already, and this is the maximum"), help),
     }
+}
 
-    /// Makes a response that is a JSON object: the members of `head`, and then a list with the name `name`. Each call
-    /// of `more` returns the next items of the list, each as JSON. If it returns no items, the list ends.
-    pub(super) fn list<F>(&self, head: &impl Serialize, name: &str, mut more: F) -> Response
-    where
-        F: FnMut() -> Vec<String> + Send + Unpin + 'static,
-    {
-        let mut begin = json(head);
-        begin.truncate(begin.len() - "}".len());
-        let separator = if begin == "{" { "" } else { "," };
-        begin.push_str(&format!("{separator}\"{name}\":["));
-        let (mut begin, mut is_first, mut has_ended) = (Some(begin), true, false);
-        self.page("application/json", move || {
-            if begin.is_some() || has_ended {
-                return begin.take();
-            }
-            let items = more();
-            has_ended = items.is_empty();
-            let mut piece = if has_ended { "]}".to_owned() } else { String::new() };
-            for item in items {
-                piece.push_str(if is_first { "" } else { "," });
-                piece.push_str(&item);
-                is_first = false;
-            }
-            Some(piece)
-        })
-    }
+/// Makes a response with the content type `kind`. Each call of `next` builds one piece of the body, and `None` ends the
+/// body.
+pub(super) fn page<F>(kind: &'static str, next: F) -> Response
+where
+    F: FnMut() -> Option<String> + Send + Unpin + 'static,
+{
+    let mut response = ([(header::CONTENT_TYPE, kind)], Body::new(Pieces { next })).into_response();
+    response.extensions_mut().insert(IsPage);
+    response
+}
+
+/// Makes a response that is a JSON object: the members of `head`, and then a list with the name `name`. Each call of
+/// `more` returns the next items of the list, each as JSON. If it returns no items, the list ends.
+pub(super) fn list<F>(head: &impl Serialize, name: &str, mut more: F) -> Response
+where
+    F: FnMut() -> Vec<String> + Send + Unpin + 'static,
+{
+    let mut begin = json(head);
+    begin.truncate(begin.len() - "}".len());
+    let separator = if begin == "{" { "" } else { "," };
+    begin.push_str(&format!("{separator}\"{name}\":["));
+    let (mut begin, mut is_first, mut has_ended) = (Some(begin), true, false);
+    page("application/json", move || {
+        if begin.is_some() || has_ended {
+            return begin.take();
+        }
+        let items = more();
+        has_ended = items.is_empty();
+        let mut piece = if has_ended { "]}".to_owned() } else { String::new() };
+        for item in items {
+            piece.push_str(if is_first { "" } else { "," });
+            piece.push_str(&item);
+            is_first = false;
+        }
+        Some(piece)
+    })
 }
 
 /// Returns the JSON text of a value that has only strings, numbers, lists and objects, so that this cannot fail.
@@ -101,7 +126,6 @@ pub(super) fn busy(detail: String, help: &'static str) -> Response {
 
 struct Pieces<F> {
     next: F,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl<F: FnMut() -> Option<String> + Unpin> http_body::Body for Pieces<F> {
@@ -110,5 +134,20 @@ impl<F: FnMut() -> Option<String> + Unpin> http_body::Body for Pieces<F> {
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready((self.next)().map(|piece| Ok(Frame::data(piece.into()))))
+    }
+}
+
+/// A body that owns the place of its page.
+struct Placed {
+    body: Body,
+    _place: Place<Caller>,
+}
+
+impl http_body::Body for Placed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }

@@ -13,7 +13,5 @@ use super::{AdminState, page};
 
 pub(super) async fn reloads<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let mut reloads = state.reloads.newest_first();
-    state
-        .pages
-        .list(&json!({}), "reloads", move || reloads.next().map(|reload| page::json(&*reload)).into_iter().collect())
+    page::list(&json!({}), "reloads", move || reloads.next().map(|reload| page::json(&*reload)).into_iter().collect())
 }

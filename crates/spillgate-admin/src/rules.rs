@@ -18,7 +18,7 @@ use spillgate_http::problem::Problem;
 use spillgate_service::Loaded;
 
 use super::page::json;
-use super::{AdminState, query_error};
+use super::{AdminState, page, query_error};
 
 /// The number of rules in each piece of the list of all rules.
 const RULES_AT_ONCE: usize = 100;
@@ -144,7 +144,7 @@ fn wrong_query(detail: String) -> Response {
 fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
     let (shadow, mut sent) = (state.service.options().shadow, 0);
     let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
-    state.pages.list(&json!({ "domains": domains }), "rules", move || {
+    page::list(&json!({ "domains": domains }), "rules", move || {
         let items: Vec<_> =
             loaded.rules().skip(sent).take(RULES_AT_ONCE).map(|rule| json(&Rule::of(rule, shadow))).collect();
         sent += items.len();

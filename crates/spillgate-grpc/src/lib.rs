@@ -23,6 +23,7 @@ use tonic::service::Routes;
 use tower::{BoxError, Service as _};
 
 pub use answer::AnswerBody;
+pub use streams::OPEN_CALLS_BYTES;
 
 use health::Health;
 use rls::RateLimits;
@@ -80,7 +81,8 @@ impl Grpc {
         let v1 = reflection().build_v1()?.max_decoding_message_size(max_message_bytes);
         let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(max_message_bytes);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
-        Ok(Grpc { service, grants, max_message_bytes, others, open: streams::OfListener::new() })
+        let open = streams::OfListener::new(service.metrics().grpc_open_calls.clone());
+        Ok(Grpc { service, grants, max_message_bytes, others, open })
     }
 
     #[must_use]

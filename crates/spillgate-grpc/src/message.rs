@@ -3,12 +3,13 @@
 //! The method ShouldRateLimit uses this code instead of tonic, because tonic takes more CPU time.
 
 use std::fmt::Display;
+use std::future::poll_fn;
+use std::mem;
 use std::pin::pin;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body;
-use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
@@ -30,7 +31,15 @@ where
     let mut body = pin!(body);
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
-        let Some(frame) = body.frame().await else { break };
+        let frame = poll_fn(|cx| {
+            let polled = body.as_mut().poll_frame(cx);
+            if polled.is_pending() && joined.is_empty() {
+                // A piece is a part of a larger buffer, which must not stay in memory while the rest does not come.
+                joined.extend_from_slice(&mem::take(&mut first));
+            }
+            polled
+        });
+        let Some(frame) = frame.await else { break };
         // Reading fails if the body is late, or if the client has reset the stream. After a reset, the client reads no
         // status. So a client that reads this status was late.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::iter::successors;
+use std::mem;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -24,12 +25,21 @@ where
 {
     let mut body = pin!(body);
     let (mut first, mut joined) = (Bytes::new(), Vec::new());
-    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+    loop {
+        let frame = poll_fn(|cx| {
+            let polled = body.as_mut().poll_frame(cx);
+            if polled.is_pending() && joined.is_empty() {
+                // A piece is a part of a larger buffer, which must not stay in memory while the rest does not come.
+                joined.extend_from_slice(&mem::take(&mut first));
+            }
+            polled
+        });
+        let Some(frame) = frame.await else { break };
         let Ok(piece) = frame.map_err(|error| read_error(error.into()))?.into_data() else { continue };
         if first.len().max(joined.len()) + piece.len() > max_bytes {
             return Err(too_large());
         }
-        if first.is_empty() {
+        if first.is_empty() && joined.is_empty() {
             first = piece;
         } else {
             if joined.is_empty() {
@@ -53,20 +63,24 @@ fn too_large() -> Problem {
 }
 
 fn read_error(error: BoxError) -> Problem {
-    if is_too_late(&*error) {
+    if is_of_listener(&*error, io::ErrorKind::TimedOut) {
         return Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "the body did not arrive in time",
             "send the body at once; the bound is `limits.receive` in the settings",
         );
     }
+    if is_of_listener(&*error, io::ErrorKind::OutOfMemory) {
+        return Problem::lacks_memory();
+    }
     Problem::bad_request(format!("the body could not be read: {error}"), "")
 }
 
-/// Returns whether the listener stopped waiting for the body.
-fn is_too_late(error: &(dyn Error + 'static)) -> bool {
-    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-    successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_late))
+/// Returns whether the listener ended the body with an error of this kind: `TimedOut` if it stopped waiting, and
+/// `OutOfMemory` if the memory for requests in flight is used up.
+fn is_of_listener(error: &(dyn Error + 'static), kind: io::ErrorKind) -> bool {
+    let is_of_kind = |error: &io::Error| error.kind() == kind;
+    successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_of_kind))
 }
 
 #[cfg(test)]

@@ -49,6 +49,15 @@ impl Problem {
         )
     }
 
+    /// Returns the problem of a request for which the server has no memory now.
+    pub fn lacks_memory() -> Problem {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many requests are in flight on this server",
+            "send the request again; the bound is `limits.in_flight` in the settings",
+        )
+    }
+
     pub fn response(&self) -> Response {
         let mut body = BytesMut::with_capacity(256);
         self.write_json(&mut body);
@@ -101,12 +110,15 @@ impl<C: Clock> HttpState<C> {
                 Problem::new(StatusCode::FORBIDDEN, error.to_string(), help)
             }
             Failure::Wire(problem) => {
-                self.0.service.rejected(match problem.status {
+                let error = match problem.status {
+                    // The listener has counted it: see `Problem::lacks_memory`.
+                    StatusCode::SERVICE_UNAVAILABLE => return problem,
                     StatusCode::PAYLOAD_TOO_LARGE => {
                         ServiceError::TooLarge { what: "bytes in the body", max: self.0.body_bytes }
                     }
                     _ => ServiceError::BadRequest(problem.detail.clone()),
-                });
+                };
+                self.0.service.rejected(error);
                 problem
             }
         }

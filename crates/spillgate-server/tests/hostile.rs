@@ -9,6 +9,7 @@
 
 mod attack;
 mod http2;
+mod memory;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};

@@ -16,6 +16,7 @@ mod insight;
 mod log_faults;
 mod metrics;
 mod one_description;
+mod open_files;
 mod openapi;
 mod page;
 mod python_client;

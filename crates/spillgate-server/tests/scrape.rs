@@ -15,8 +15,8 @@ use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};
 
 const RULES: usize = 20_000;
-/// How many clients can read a page at the same time. The server refuses the next client.
-const PAGES: usize = 16;
+/// How many pages a caller can read at the same time. The server refuses the next one.
+const PAGES: usize = 8;
 const MIB: u64 = 1 << 20;
 
 fn serve() -> Spillgate {
@@ -99,4 +99,33 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
             (http::get(spillgate.admin(), path, &[]).status == 200).then_some(())
         });
     }
+}
+
+#[test]
+fn readers_without_progress_take_pages_only_from_themselves_and_lose_them() {
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    let mut text = "domain: api\ndescriptors:\n".to_owned();
+    for number in 0..RULES {
+        writeln!(text, "  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 9}}}}").unwrap();
+    }
+    fs::write(rules.path(), text).unwrap();
+    let spillgate = Spillgate::serve(rules.path(), &["--limits-receive", "1s"]);
+    let from = |address: &str| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let own: std::net::SocketAddr = format!("{address}:0").parse().unwrap();
+        socket.bind(&own.into()).unwrap();
+        socket.connect(&spillgate.admin().into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        (stream, String::from_utf8_lossy(&status[9..]).into_owned())
+    };
+    let mut stuck: Vec<_> = (0..PAGES).map(|_| from("127.0.0.1").0).collect();
+    assert_eq!(from("127.0.0.1").1, "503", "the caller has taken all of its pages");
+    assert_eq!(from("127.0.0.2").1, "200", "another caller is served");
+    // The stuck clients still read nothing, and lose their connections.
+    eventually("the caller can read pages again", || (from("127.0.0.1").1 == "200").then_some(()));
+    stuck.clear();
 }

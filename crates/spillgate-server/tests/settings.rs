@@ -173,9 +173,28 @@ fn the_example_is_valid_and_says_the_defaults() {
     let read = |output: &Output| serde_json::from_str::<serde_json::Value>(&output.stdout).expect("the output is JSON");
     let (by_file, by_default) = (read(&by_file), read(&by_default));
     for (key, set) in by_default.as_object().expect("the settings are an object") {
+        if set["from"] == "computed" {
+            continue;
+        }
         assert_eq!(by_file[key]["from"], "file", "{key} is missing in the example");
         assert_eq!(by_file[key]["value"], set["value"], "{key}");
     }
+}
+
+#[test]
+fn the_memory_that_clients_can_hold_is_shown_and_stays_below_1_gib() {
+    let folder = Folder::new(&[RULES]);
+    let text = folder.run("serve --show-settings --workers 16").stdout;
+    let rows = text.split_once("Memory that clients can hold at most").expect("the rows follow the settings").1;
+    let mib = |line: &str| line.rsplit(' ').next()?.strip_suffix("MiB")?.parse::<u64>().ok();
+    let rows: Vec<u64> = rows.lines().filter_map(mib).collect();
+    let (sum, rows) = rows.split_last().expect("there are rows");
+    assert!(rows.len() == 8 && *sum < 1024 && *sum <= rows.iter().sum() && rows.contains(&256), "{text}");
+    let text = folder.run("serve --show-settings --json --workers 16").stdout;
+    let json: serde_json::Value = serde_json::from_str(&text).expect("the output is JSON");
+    assert_eq!(json["memory_of_clients"]["value"], format!("{sum}MiB"));
+    let halved = folder.run("serve --show-settings --json --limits-in-flight 128MiB --workers 16").stdout;
+    assert!(halved.contains(&format!("{}MiB", sum - 128)), "{halved}");
 }
 
 #[test]

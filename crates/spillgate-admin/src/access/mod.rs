@@ -60,7 +60,7 @@ pub enum Needs {
 }
 
 /// The right that a permitted request has proved with its token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Proof {
     /// The request has the write token, which includes the right to read.
     Write,

@@ -101,7 +101,8 @@ async fn a_connection_that_is_no_longer_logged_in_is_made_again() {
     let quota = Quota::per_minute(5).build().expect("the quota is valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("the request is well formed"));
-    let refused = node.send(&call, false, Instant::now() + minute).await.err().map(|error| error.kind);
+    let refused =
+        node.send(&call, &Caller::default().0, false, Instant::now() + minute).await.err().map(|error| error.kind);
     assert_eq!(refused, Some(StoreErrorKind::NoPermission));
     let again = tokio::time::timeout(minute, listener.accept()).await;
     assert!(again.is_ok(), "the node connects again, and logs in with the current password");

@@ -5,27 +5,36 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::Duration;
 
 use spillgate_service::metrics::Metrics;
 
-use super::unread::{Pool, Unread};
+use super::context::Pools;
+use super::in_flight::InFlight;
+use super::pool::Account;
+use super::turn::Turn;
+use super::unread;
 
 /// The numbers of one connection. Each connection has numbers of its own, so that cores do not wait for each other's
 /// cache lines.
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
-    /// The number of bytes that were read since the connection began.
-    pub(super) bytes: Arc<AtomicU64>,
+    /// What was read since the connection began, and what may be read now.
+    pub(super) turn: Arc<Turn>,
     /// The number of requests that were read since the connection began.
     pub(super) begun: AtomicU64,
     /// The number of HTTP/1 requests that the handler is answering, plus the number of answers of the admin listener
     /// whose bodies wait for their next frame.
     pub(super) open: AtomicUsize,
+    /// How long an answer waits for its client to read the next frame.
+    pub(super) patience: Duration,
     /// The number of HTTP/2 calls that wait because their client does not read the answer.
     pub(super) stalled: AtomicUsize,
     /// The memory of HTTP/2 answers that the client has not read.
-    pub(super) unread: Unread,
-    /// The value of `bytes` when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
+    pub(super) unread: Account,
+    /// The memory of requests that are not answered.
+    pub(super) in_flight: InFlight,
+    /// The bytes that were read when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
     /// request.
     pub(super) answered_bytes: AtomicU64,
     /// Whether the server drains, which means that it ends after the requests in flight. Each HTTP/1 answer then asks
@@ -34,14 +43,16 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    pub(super) fn new(metrics: &Arc<Metrics>, pool: &Arc<Pool>) -> Activity {
+    pub(super) fn new(metrics: &Arc<Metrics>, pools: &Pools, patience: Duration) -> Activity {
         Activity {
             metrics: Arc::clone(metrics),
-            bytes: Arc::default(),
+            turn: Arc::default(),
             begun: AtomicU64::new(0),
             open: AtomicUsize::new(0),
+            patience,
             stalled: AtomicUsize::new(0),
-            unread: Unread::new(pool),
+            unread: unread::account(&pools.unread),
+            in_flight: InFlight::new(&pools.in_flight, metrics.in_flight_refused.clone()),
             answered_bytes: AtomicU64::new(u64::MAX),
             draining: AtomicBool::new(false),
         }

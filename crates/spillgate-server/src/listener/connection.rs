@@ -57,6 +57,7 @@ pub(super) trait Connection {
 ///
 /// * the client does not finish its first request in time,
 /// * the client stops in the middle of a request's head,
+/// * the client reads nothing of an answer, so that its socket takes no more,
 /// * the client sends no request for a long time,
 /// * the server drains.
 ///
@@ -73,13 +74,18 @@ pub(super) async fn watch_over(
     let opened_at = Instant::now();
     let mut check_at = opened_at + check_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
+    // The number of writes before the one that waits for the client, and the first check that saw it wait.
+    let mut blocked: Option<(u64, Instant)> = None;
     // `checked` is the number of requests at the last check. `active_at` is the last time when a request arrived or was
     // in flight.
     let (mut checked, mut active_at, mut asked_to_end, mut close_timeout) = (0, opened_at, None, IDLE_CLOSE_TIMEOUT);
     loop {
         tokio::select! {
             biased;
-            without_error = poll_fn(|cx| connection.poll(cx, &mut active_at)) => {
+            without_error = poll_fn(|cx| {
+                activity.turn.begin();
+                connection.poll(cx, &mut active_at)
+            }) => {
                 return if without_error { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
@@ -95,12 +101,19 @@ pub(super) async fn watch_over(
             }
             () = sleep_until(check_at) => {
                 let now = Instant::now();
-                activity.unread.return_unused();
+                activity.unread.return_unused(0);
+                activity.in_flight.return_unused();
                 let busy = connection.is_busy() || activity.open.load(Ordering::Relaxed) > 0;
-                let (bytes, begun) = (activity.bytes.load(Ordering::Relaxed), activity.begun.load(Ordering::Relaxed));
+                let (bytes, begun) = (activity.turn.bytes(), activity.begun.load(Ordering::Relaxed));
                 let in_head = !busy && bytes > activity.answered_bytes.load(Ordering::Relaxed);
                 head_at = head_at.filter(|_| in_head && begun == checked).or(in_head.then_some(now));
                 active_at = if busy { now } else { active_at };
+                blocked = activity.turn.blocked_after().map(|writes| {
+                    blocked.filter(|(before, _)| *before == writes).unwrap_or((writes, now))
+                });
+                if blocked.is_some_and(|(_, since)| now >= since + limits.receive) {
+                    return Some(Closed::Slow);
+                }
                 if busy || begun != checked {
                     checked = begun;
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);

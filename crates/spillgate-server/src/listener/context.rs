@@ -9,7 +9,25 @@ use spillgate_service::metrics::Metrics;
 use tokio::sync::watch;
 
 use super::Limits;
-use super::unread::Pool;
+use super::pool::Pool;
+
+/// The memory that the connections of all workers share.
+#[derive(Clone)]
+pub(super) struct Pools {
+    /// For answers that clients have not read yet.
+    pub(super) unread: Arc<Pool>,
+    /// For requests that are being read, decided or waited for.
+    pub(super) in_flight: Arc<Pool>,
+}
+
+impl Pools {
+    pub(super) fn new(limits: &Limits, metrics: &Metrics) -> Pools {
+        Pools {
+            unread: Arc::new(Pool::new(limits.unread, metrics.unread.clone())),
+            in_flight: Arc::new(Pool::new(limits.in_flight, metrics.in_flight.clone())),
+        }
+    }
+}
 
 /// What a connection needs to know about the server that it belongs to.
 #[derive(Clone)]
@@ -18,8 +36,7 @@ pub(super) struct Context {
     pub(super) limits: Limits,
     /// The counters of the whole server, for example of closed connections and of panics.
     pub(super) metrics: Arc<Metrics>,
-    /// The memory that the connections of all workers share, for answers that clients have not read yet.
-    pub(super) pool: Arc<Pool>,
+    pub(super) pools: Pools,
     /// The clock for the header field `date` of HTTP/2 answers. Each worker has its own.
     pub(super) clock: Arc<SystemClock>,
     /// Becomes true when the server drains: it accepts no more connections, and ends the open ones.
@@ -27,13 +44,8 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(
-        limits: Limits,
-        metrics: &Arc<Metrics>,
-        pool: &Arc<Pool>,
-        drain: &watch::Sender<bool>,
-    ) -> Context {
-        let (metrics, pool, clock) = (Arc::clone(metrics), Arc::clone(pool), Arc::new(SystemClock::start()));
-        Context { limits, metrics, pool, clock, drain: drain.subscribe() }
+    pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, pools: &Pools, drain: &watch::Sender<bool>) -> Context {
+        let (metrics, pools, clock) = (Arc::clone(metrics), pools.clone(), Arc::new(SystemClock::start()));
+        Context { limits, metrics, pools, clock, drain: drain.subscribe() }
     }
 }

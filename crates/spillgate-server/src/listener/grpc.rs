@@ -28,7 +28,8 @@ pub(super) async fn serve<I>(io: I, grpc: &Grpc, activity: &Arc<Activity>, conte
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let calls = Calls { grpc: grpc.connection(), receive: context.limits.receive };
+    let (receive, of_calls) = (context.limits.receive, Arc::clone(activity));
+    let calls = Calls { grpc: grpc.connection(), receive, activity: of_calls };
     watch_over(connection(io, calls, activity, &context.limits), activity, &LIMITS, context).await
 }
 
@@ -36,6 +37,7 @@ struct Calls {
     grpc: GrpcConnection,
     /// The time in which the message of a call has to arrive.
     receive: Duration,
+    activity: Arc<Activity>,
 }
 
 impl Handler for Calls {
@@ -43,7 +45,11 @@ impl Handler for Calls {
     type Body = AnswerBody;
 
     fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call {
-        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), arrived, now)
+        Call::of(
+            request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive, &self.activity)),
+            arrived,
+            now,
+        )
     }
 
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<AnswerBody>> + Send {

@@ -3,8 +3,8 @@
 //! A call can end in many ways. Each of them drops the [`HeldBytes`] of the call, and this drop subtracts the bytes of
 //! the call.
 
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
@@ -17,23 +17,37 @@ pub(super) struct HeldBytes {
     bytes: usize,
     /// The part of `bytes` that is reserved for an answer that does not exist yet.
     spare: usize,
+    /// The memory of the request, as [`InFlight`](super::in_flight::InFlight) counts it.
+    in_flight: usize,
 }
 
 impl HeldBytes {
-    /// Counts the memory of a call that begins.
-    pub(super) fn of_call(activity: &Arc<Activity>) -> HeldBytes {
-        HeldBytes::new(activity, CALL_BYTES, SHORT_BYTES)
+    /// Counts the memory of a call that begins. Its request has taken the bytes `in_flight`.
+    pub(super) fn of_call(activity: &Arc<Activity>, in_flight: usize) -> HeldBytes {
+        HeldBytes::new(activity, CALL_BYTES, SHORT_BYTES, in_flight)
+    }
+
+    /// Polls the request with `poll`, and counts what it reads. Also returns whether this fitted.
+    #[inline]
+    pub(super) fn counted<T>(&mut self, poll: impl FnOnce() -> T) -> (T, bool) {
+        self.activity.in_flight.counted(&mut self.in_flight, poll)
+    }
+
+    /// The answer is made, so the request is no longer in flight.
+    #[inline]
+    pub(super) fn end_request(&mut self) {
+        self.activity.in_flight.end(mem::take(&mut self.in_flight));
     }
 
     /// Counts the memory of a frame of an answer, if it is not the first frame. The first frame uses the `HeldBytes` of
     /// the call.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> HeldBytes {
-        HeldBytes::new(activity, FRAME_BYTES, 0)
+        HeldBytes::new(activity, FRAME_BYTES, 0, 0)
     }
 
-    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> HeldBytes {
-        activity.unread.held.fetch_add(bytes, Ordering::Relaxed);
-        HeldBytes { activity: Arc::clone(activity), bytes, spare }
+    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize, in_flight: usize) -> HeldBytes {
+        activity.unread.hold(bytes);
+        HeldBytes { activity: Arc::clone(activity), bytes, spare, in_flight }
     }
 
     /// Counts `data` until it is written. Returns `None` if `data` would exceed one of two bounds: the bound of this
@@ -44,7 +58,7 @@ impl HeldBytes {
             if !self.activity.unread.fits(more, CONNECTION_BYTES) {
                 return None;
             }
-            self.activity.unread.held.fetch_add(more, Ordering::Relaxed);
+            self.activity.unread.hold(more);
             self.bytes += more;
         }
         Some(Piece { data, _hold: Some(self) })
@@ -53,9 +67,10 @@ impl HeldBytes {
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.end_request();
+        self.activity.unread.release(self.bytes);
         if self.bytes > LONG_BYTES {
-            self.activity.unread.return_unused();
+            self.activity.unread.return_unused(0);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll, ready};
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -22,6 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
 use spillgate::{Clock, SystemClock, Time};
+use spillgate_http::problem::Problem;
 use spillgate_service::metrics::Closed;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -60,13 +62,14 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(HttpRequest) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Default + Send + 'static,
+    B: Body<Data = Bytes> + Default + From<Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let (receive, limits) = (context.limits.receive, &context.limits);
     let begin = |io, is_http2: bool| -> Box<dyn Connection + Send + '_> {
         if is_http2 {
-            let calls = Calls { answer, receive, clock: Arc::clone(&context.clock) };
+            let (clock, activity_of_calls) = (Arc::clone(&context.clock), Arc::clone(activity));
+            let calls = Calls { answer, receive, clock, activity: activity_of_calls };
             return Box::new(http2::connection(io, calls, activity, limits));
         }
         let mut builder = http1::Builder::new();
@@ -76,12 +79,19 @@ where
         builder.header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
         let for_requests = Arc::clone(activity);
         let service = service_fn(move |request: Request<Incoming>| {
-            let open = Open::begin(&for_requests);
-            let answer = answer(request.map(|body| TimedBody::new(RequestBody::Http1(body), receive)));
+            let (mut open, is_deferred) = (Open::begin(&for_requests, &request), for_requests.turn.defers_request());
+            let begun = open
+                .bytes
+                .map(|_| answer(request.map(|body| TimedBody::new(RequestBody::Http1(body), receive, &for_requests))));
             async move {
-                let answered = unless_panic(pin!(answer), &open.0.metrics).await;
-                let mut answer = answered.unwrap_or_else(failure);
-                if open.0.draining.load(Ordering::Relaxed) {
+                if is_deferred {
+                    tokio::task::yield_now().await;
+                }
+                let mut answer = match begun {
+                    Some(begun) => open.answer(pin!(begun)).await,
+                    None => lacks(),
+                };
+                if open.activity.draining.load(Ordering::Relaxed) {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer)
@@ -105,6 +115,19 @@ fn failure<B: Default>() -> Response<B> {
     let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
+}
+
+/// The answer to a request that does not fit into the memory for requests in flight.
+fn lacks<B: From<Bytes>>() -> Response<B> {
+    let mut body = BytesMut::new();
+    let problem = Problem::lacks_memory();
+    problem.write_json(&mut body);
+    let mut response = Response::new(B::from(body.freeze()));
+    *response.status_mut() = problem.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// A connection that first finds out its version of HTTP, and then serves that version.
@@ -190,20 +213,39 @@ impl<C: GracefulConnection> Connection for Http1<'_, C> {
 }
 
 /// Counts an HTTP/1 request until its answer is ready.
-struct Open(Arc<Activity>);
+struct Open {
+    activity: Arc<Activity>,
+    /// The memory of the request. `None` if it does not fit.
+    bytes: Option<usize>,
+}
 
 impl Open {
-    fn begin(activity: &Arc<Activity>) -> Open {
+    fn begin<B>(activity: &Arc<Activity>, request: &Request<B>) -> Open {
         activity.begun.fetch_add(1, Ordering::Relaxed);
         activity.open.fetch_add(1, Ordering::Relaxed);
-        Open(Arc::clone(activity))
+        Open { activity: Arc::clone(activity), bytes: activity.in_flight.begin(request) }
+    }
+
+    /// Returns the answer of `begun`, or another one if `begun` panics.
+    async fn answer<F, B>(&mut self, begun: Pin<&mut F>) -> Response<B>
+    where
+        F: Future<Output = Response<B>>,
+        B: Default,
+    {
+        let Open { activity, bytes } = self;
+        let (mut answer, bytes) = (pin!(unless_panic(begun, &activity.metrics)), bytes.get_or_insert(0));
+        // If the body did not fit, the handler got an error for it, and its answer says so.
+        let answered = poll_fn(|cx| activity.in_flight.counted(bytes, || answer.as_mut().poll(cx)).0);
+        answered.await.unwrap_or_else(failure)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.answered_bytes.store(self.0.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.activity.answered_bytes.store(self.activity.turn.bytes(), Ordering::Relaxed);
+        self.activity.open.fetch_sub(1, Ordering::Relaxed);
+        self.activity.in_flight.end(self.bytes.unwrap_or(0));
+        self.activity.in_flight.end_turn();
     }
 }
 
@@ -213,6 +255,7 @@ struct Calls<A> {
     /// The time in which a body has to arrive.
     receive: Duration,
     clock: Arc<SystemClock>,
+    activity: Arc<Activity>,
 }
 
 impl<A, F, B> http2::Handler for Calls<A>
@@ -225,7 +268,7 @@ where
     type Body = B;
 
     fn call(&self, request: Request<RecvStream>, _: Instant, _: Option<Time>) -> F {
-        let body = |stream| TimedBody::new(RequestBody::Http2(StreamBody::new(stream)), self.receive);
+        let body = |stream| TimedBody::new(RequestBody::Http2(StreamBody::new(stream)), self.receive, &self.activity);
         (self.answer)(request.map(body))
     }
 

@@ -8,17 +8,18 @@
 //!
 //! Some calls have to wait for the rest of their message or for their decision. Such a call becomes a task, so that no
 //! other call waits for it. When [`WAITING_MAX`] calls of a batch wait, the batch ends. Then all other tasks run, such
-//! as the tasks that write to the store. After that, the remaining calls begin the next batch.
+//! as the tasks that write to the store. After that, the remaining calls begin the next batch. A batch also ends after
+//! [`TURN_REQUESTS`] calls, so that other connections have their turn.
 //!
 //! No call begins while unread answers use all the memory that the connection can have. If other connections have used
 //! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
-//! connection are refused.
+//! connection are refused. A call whose request does not fit into the memory for requests in flight is refused too.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{self, Poll, ready};
 use std::time::Duration;
 
@@ -29,13 +30,14 @@ use http::{Request, Response};
 use http_body::Body;
 use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::Limits;
 use super::activity::Activity;
 use super::connection::{Connection, unless_panic};
 use super::held_bytes::{HeldBytes, Piece};
 use super::runner::Runner;
+use super::turn::{TURN_REQUESTS, Turn, wake_after_others};
 
 /// The largest size of all header fields of a request, in bytes as HTTP/2 counts them. Envoy and nginx send far less.
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
@@ -44,7 +46,12 @@ const HEADER_LIST_BYTES: u32 = 16 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// For all bodies of one connection together: how many bytes the server accepts before handlers read them. A client
 /// cannot make the server keep more bytes.
-const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024;
+/// For all DATA frames of one connection that handlers have not read: how many bytes of overhead h2 accepts. A frame of
+/// one byte counts as 255. If a client exceeds this, h2 closes the connection.
+const FRAME_OVERHEAD_BYTES: usize = 128 * 1024;
+/// What the bodies of calls that have not begun take at most on one connection.
+const QUEUE_BYTES: usize = CONNECTION_WINDOW_BYTES as usize + FRAME_OVERHEAD_BYTES + FRAME_OVERHEAD_BYTES / 4;
 /// The time between two checks of a client. A client that has sent nothing between two checks gets a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
@@ -55,7 +62,21 @@ const WAITING_MAX: usize = 32;
 /// A further frame of an answer is given to h2 only while h2 keeps fewer unread bytes of the answer than this.
 const AHEAD_BYTES: usize = 64 * 1024;
 
+/// What h2 keeps for each stream of the largest number that was ever open at once. Its tables grow and never shrink, so
+/// the connection pays for them until its end.
+const PEAK_BYTES: usize = 2560;
+/// This many streams are a part of what every connection takes.
+const PEAK_FREE: usize = 8;
+
 type Stream = (Request<RecvStream>, SendResponse<Piece>);
+
+/// A stream that was read and has not begun.
+struct Read {
+    stream: Stream,
+    arrived: Instant,
+    /// The memory of the request, as [`InFlight`](super::in_flight::InFlight) counts it.
+    bytes: usize,
+}
 
 /// Answers the calls of one connection.
 pub(super) trait Handler: Send + Sync + 'static {
@@ -92,6 +113,7 @@ where
         .max_header_list_size(HEADER_LIST_BYTES)
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .data_frame_budget(FRAME_OVERHEAD_BYTES)
         .max_send_buffer_size(AHEAD_BYTES)
         .handshake(io);
     let calls = Arc::new(Calls { handler, activity: Arc::clone(activity) });
@@ -99,8 +121,10 @@ where
     Streams {
         state: State::Greeting { handshake, shutdown_requested: false },
         read: VecDeque::new(),
+        peak: PEAK_FREE,
+        has_queue: false,
         runner: Runner::new(),
-        answer: move |stream, arrived, now| answer(Arc::clone(&calls), stream, arrived, now),
+        answer: move |waiting, now| answer(Arc::clone(&calls), waiting, now),
         now: move || clock.handler.now(),
         activity,
         streams_max: limits.streams as usize,
@@ -117,12 +141,15 @@ struct Calls<H> {
 /// A connection, with the streams that it has read but not begun to answer.
 struct Streams<'a, I, A, N, F> {
     state: State<I>,
-    /// The streams that were read and are not begun yet, with their arrival times. There are at most `streams_max`.
-    read: VecDeque<(Stream, Instant)>,
+    /// The streams that were read and are not begun yet. There are at most `streams_max`.
+    read: VecDeque<Read>,
+    /// The largest number of streams that were open at once, and are paid for: see [`PEAK_BYTES`].
+    peak: usize,
+    /// Whether [`QUEUE_BYTES`] are taken for the bodies of these streams.
+    has_queue: bool,
     streams_max: usize,
     runner: Runner<F>,
-    /// Makes the future that answers a stream. Its arguments are the stream, the arrival time of the stream, and the
-    /// time of its batch.
+    /// Makes the future that answers a stream. Its arguments are the stream and the time of its batch.
     answer: A,
     /// See [`Handler::now`].
     now: N,
@@ -132,14 +159,39 @@ struct Streams<'a, I, A, N, F> {
 }
 
 impl<I, A, N, F> Streams<'_, I, A, N, F> {
+    /// Ends a turn. If streams are left for the next turn, their bodies take memory too. If it does not fit, all of these
+    /// streams are refused.
+    fn end_turn(&mut self) {
+        if self.has_queue == self.read.is_empty() {
+            self.change_queue();
+        }
+        self.activity.in_flight.end_turn();
+    }
+
+    #[cold]
+    fn change_queue(&mut self) {
+        if self.has_queue {
+            self.activity.in_flight.end(QUEUE_BYTES);
+            self.has_queue = false;
+        } else if self.activity.in_flight.fits(QUEUE_BYTES) {
+            self.has_queue = true;
+        } else {
+            for mut read in self.read.drain(..) {
+                read.stream.1.send_reset(Reason::REFUSED_STREAM);
+                self.activity.in_flight.end(read.bytes);
+            }
+        }
+    }
+
     /// If other connections have used up the pool (the shared memory for unread answers), refuses all waiting calls
     /// except the first [`WAITING_MAX`], because waiting calls need memory too. Nothing was decided for a refused call,
     /// so the client can send it again.
     #[cold]
     fn refuse(&mut self) {
         if self.read.len() > WAITING_MAX && self.activity.unread.is_starved() {
-            for ((_, mut respond), _) in self.read.drain(WAITING_MAX..) {
-                respond.send_reset(Reason::REFUSED_STREAM);
+            for mut read in self.read.drain(WAITING_MAX..) {
+                read.stream.1.send_reset(Reason::REFUSED_STREAM);
+                self.activity.in_flight.end(read.bytes);
             }
         }
     }
@@ -153,7 +205,7 @@ enum State<I> {
 impl<I, A, N, F> Connection for Streams<'_, I, A, N, F>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Stream, Instant, Option<Time>) -> F,
+    A: Fn(Read, Option<Time>) -> F,
     N: Fn() -> Option<Time>,
     F: Future<Output = ()> + Send + 'static,
 {
@@ -171,9 +223,10 @@ where
         if keep_alive.as_mut().is_some_and(|keep_alive| keep_alive.has_failed(cx)) {
             return Poll::Ready(false);
         }
+        let mut begun = 0;
         loop {
             let before = self.read.len();
-            let (mut arrived, mut left_over) = (None, before);
+            let (mut arrived, mut left_over, mut open) = (None, before, before + self.runner.waiting());
             // A client that resets streams can open new streams again and again. Therefore `streams_max` also bounds
             // the streams in `read`.
             while self.read.len() < self.streams_max
@@ -181,7 +234,16 @@ where
             {
                 // When the connection ends, its unanswered streams are dropped, because their client is gone.
                 match stream {
-                    Some(Ok(stream)) => self.read.push_back((stream, *arrived.get_or_insert_with(Instant::now))),
+                    Some(Ok(mut stream)) => {
+                        open += 1;
+                        match self.activity.in_flight.begin(&stream.0) {
+                            Some(bytes) => {
+                                let arrived = *arrived.get_or_insert_with(Instant::now);
+                                self.read.push_back(Read { stream, arrived, bytes });
+                            }
+                            None => stream.1.send_reset(Reason::REFUSED_STREAM),
+                        }
+                    }
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
                 }
@@ -191,31 +253,44 @@ where
             {
                 return Poll::Ready(ended.is_ok());
             }
+            if !pays_for(open, &mut self.peak, self.activity) {
+                // Only the end of the connection frees these tables.
+                connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                let _ = connection.poll_closed(cx);
+                return Poll::Ready(false);
+            }
             if self.read.is_empty() {
+                self.end_turn();
                 return Poll::Pending;
             }
             *active_at = arrived.unwrap_or(*active_at);
             self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
             if !self.activity.unread.has_capacity() {
                 self.refuse();
+                self.end_turn();
                 // When an answer is written or a call ends, capacity becomes free, and this function is polled again.
                 return Poll::Pending;
             }
             let enough = self.runner.waiting() + WAITING_MAX;
             let now = (self.now)();
             while self.runner.waiting() < enough
+                && begun < TURN_REQUESTS
                 && self.activity.unread.has_capacity()
-                && let Some((mut stream, arrived)) = self.read.pop_front()
+                && let Some(mut read) = self.read.pop_front()
             {
                 // The client can have reset a stream that was read in an earlier poll.
                 let is_left_over = left_over > 0;
                 left_over = left_over.saturating_sub(1);
-                if !is_left_over || stream.1.poll_reset(cx).is_pending() {
-                    self.runner.run((self.answer)(stream, arrived, now));
+                if !is_left_over || read.stream.1.poll_reset(cx).is_pending() {
+                    begun += 1;
+                    self.runner.run((self.answer)(read, now));
+                } else {
+                    self.activity.in_flight.end(read.bytes);
                 }
             }
-            if self.runner.waiting() >= enough && !self.read.is_empty() {
-                cx.waker().wake_by_ref();
+            if (self.runner.waiting() >= enough || begun >= TURN_REQUESTS) && !self.read.is_empty() {
+                self.end_turn();
+                wake_after_others(cx);
                 return Poll::Pending;
             }
         }
@@ -236,25 +311,38 @@ where
     }
 }
 
+/// Takes the bytes for the tables of h2, if more streams than the `peak` are `open`. Returns whether they fit.
+#[inline]
+fn pays_for(open: usize, peak: &mut usize, activity: &Activity) -> bool {
+    let more = open.saturating_sub(*peak);
+    *peak = open.max(*peak);
+    more == 0 || activity.in_flight.fits(more * PEAK_BYTES)
+}
+
 /// Answers one call, unless the client resets it.
 fn answer<H: Handler>(
     calls: Arc<Calls<H>>,
-    (request, mut respond): Stream,
-    arrived: Instant,
+    Read { stream: (request, mut respond), arrived, bytes }: Read,
     now: Option<Time>,
 ) -> impl Future<Output = ()> + Send + use<H> {
-    let (call, hold) = (calls.handler.call(request, arrived, now), HeldBytes::of_call(&calls.activity));
+    let (call, mut hold) = (calls.handler.call(request, arrived, now), HeldBytes::of_call(&calls.activity, bytes));
     async move {
         let answered = {
             let answer = pin!(calls.handler.answer(call));
             let mut answer = pin!(unless_panic(answer, &calls.activity.metrics));
-            let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(H::failure))),
-                Poll::Pending => respond.poll_reset(cx).map(|_| None),
+            let answered = poll_fn(|cx| match hold.counted(|| answer.as_mut().poll(cx)) {
+                (_, false) => {
+                    // The body did not fit, so nothing was decided, and the client can send the call again.
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    Poll::Ready(None)
+                }
+                (Poll::Ready(answer), true) => Poll::Ready(Some(answer.unwrap_or_else(H::failure))),
+                (Poll::Pending, true) => respond.poll_reset(cx).map(|_| None),
             });
             answered.await
         };
         if let Some(answer) = answered {
+            hold.end_request();
             send_answer(answer, &mut respond, hold, &calls.activity).await;
         }
     }
@@ -332,12 +420,17 @@ where
     }
 }
 
-/// Waits until the client accepts more bytes of this stream. Returns false if the stream has ended.
+/// Waits until the client accepts more bytes of this stream. Returns false if the stream has ended, or if the client
+/// reads nothing for too long. Then an answer of many frames, such as a page, must not keep what it uses.
 async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool {
     stream.reserve_capacity(1);
     let _stalled = Stalled::new(activity);
     while stream.capacity() == 0 {
-        let more = poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let more = timeout(activity.patience, poll_fn(|cx| stream.poll_capacity(cx))).await;
+        let Ok(more) = more else {
+            stream.send_reset(Reason::CANCEL);
+            return false;
+        };
         if more.is_none_or(|more| more.is_err()) {
             return false;
         }
@@ -364,8 +457,8 @@ impl Drop for Stalled<'_> {
 /// Checks with a PING whether a silent client is still there.
 struct KeepAlive {
     pings: PingPong,
-    bytes: Arc<AtomicU64>,
-    /// The value of `bytes` at the last check.
+    turn: Arc<Turn>,
+    /// The number of bytes that were read before the last check.
     seen: u64,
     /// Whether the last check sent a PING.
     pinged: bool,
@@ -375,8 +468,8 @@ struct KeepAlive {
 
 impl KeepAlive {
     fn new(pings: PingPong, activity: &Activity, ping_timeout: Duration) -> KeepAlive {
-        let (bytes, next_check) = (Arc::clone(&activity.bytes), Box::pin(sleep(PING_EVERY)));
-        KeepAlive { pings, bytes, seen: 0, pinged: false, ping_timeout, next_check }
+        let (turn, next_check) = (Arc::clone(&activity.turn), Box::pin(sleep(PING_EVERY)));
+        KeepAlive { pings, turn, seen: 0, pinged: false, ping_timeout, next_check }
     }
 
     /// Does all checks that are due. A check sends a PING if the client has sent nothing since the check before.
@@ -384,7 +477,7 @@ impl KeepAlive {
     /// answer to the PING.
     fn has_failed(&mut self, cx: &mut task::Context<'_>) -> bool {
         while self.next_check.as_mut().poll(cx).is_ready() {
-            let bytes = self.bytes.load(Ordering::Relaxed);
+            let bytes = self.turn.bytes();
             let silent = bytes == self.seen;
             if silent && self.pinged {
                 return true;

@@ -7,7 +7,7 @@ use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tower::BoxError;
 
 use super::activity::Activity;
 use super::connection::CLOSE_TIMEOUT;
+use super::turn::{Turn, wake_after_others};
 
 /// The maximum number of bytes that are read and discarded after the last answer. This number is enough for an HTTP/2
 /// client: it can send only the bytes of bodies that the server's flow-control window allows, and some request heads.
@@ -38,7 +39,7 @@ const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     inner: T,
-    bytes: Arc<AtomicU64>,
+    turn: Arc<Turn>,
     /// Bytes that were read from the socket already, and that the next read returns again.
     again: Bytes,
     /// `None` until the server has shut down its side.
@@ -55,8 +56,8 @@ struct Ending {
 }
 
 impl<T> Transport<T> {
-    pub(super) fn new(inner: T, bytes: Arc<AtomicU64>) -> Transport<T> {
-        Transport { inner, bytes, again: Bytes::new(), ending: None }
+    pub(super) fn new(inner: T, turn: Arc<Turn>) -> Transport<T> {
+        Transport { inner, turn, again: Bytes::new(), ending: None }
     }
 
     /// Makes the next read return these bytes again.
@@ -73,16 +74,22 @@ impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
             self.again.advance(length);
             return Poll::Ready(Ok(()));
         }
+        if self.turn.is_over() {
+            wake_after_others(cx);
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        self.bytes.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        self.turn.add(buf.filled().len() - before);
         polled
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.turn.wrote(polled.is_pending());
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -120,7 +127,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.turn.wrote(polled.is_pending());
+        polled
     }
 }
 
@@ -194,18 +203,18 @@ impl Body for RequestBody {
     }
 }
 
-/// A request's body with a time limit. The timer starts when a read has to wait for the first time, so a body that has
-/// already arrived needs no timer.
-#[derive(Debug)]
+/// A request's body with a time limit, whose memory is counted. The timer starts when a read has to wait for the first
+/// time, so a body that has already arrived needs no timer.
 pub(super) struct TimedBody<B> {
     inner: B,
     allowed: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    activity: Arc<Activity>,
 }
 
 impl<B> TimedBody<B> {
-    pub(super) fn new(inner: B, allowed: Duration) -> TimedBody<B> {
-        TimedBody { inner, allowed, timer: None }
+    pub(super) fn new(inner: B, allowed: Duration, activity: &Arc<Activity>) -> TimedBody<B> {
+        TimedBody { inner, allowed, timer: None, activity: Arc::clone(activity) }
     }
 }
 
@@ -220,6 +229,12 @@ where
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref())
+                && !this.activity.in_flight.read(data.len())
+            {
+                let lacks = io::Error::new(io::ErrorKind::OutOfMemory, "the memory for requests in flight is used up");
+                return Poll::Ready(Some(Err(lacks.into())));
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(this.allowed)));
@@ -269,6 +284,12 @@ impl<B> WaitingBody<B> {
     }
 }
 
+impl<B: From<Bytes>> From<Bytes> for WaitingBody<B> {
+    fn from(bytes: Bytes) -> WaitingBody<B> {
+        WaitingBody { inner: bytes.into(), activity: None, waits: false }
+    }
+}
+
 impl<B> Drop for WaitingBody<B> {
     fn drop(&mut self) {
         self.set_waits(false);
@@ -305,7 +326,9 @@ mod tests {
 
     fn transport() -> (Transport<DuplexStream>, DuplexStream) {
         let (ours, clients) = duplex(64);
-        (Transport::new(ours, Arc::default()), clients)
+        let turn = Arc::new(Turn::default());
+        turn.begin();
+        (Transport::new(ours, turn), clients)
     }
 
     #[tokio::test]

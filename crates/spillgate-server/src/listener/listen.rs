@@ -23,19 +23,32 @@ impl fmt::Display for Listen {
     }
 }
 
+/// The maximum number of connections of the admin listener. Operators and Prometheus need few, and each takes memory.
+const ADMIN_CONNECTIONS: usize = 256;
+
 /// How much the clients of a server can use. `default()` permits nothing; the settings have the usual values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// The maximum number of connections of each listener.
+    /// The maximum number of connections of each listener for clients.
     pub connections: usize,
     /// The maximum number of requests in flight on one HTTP/2 connection.
     pub streams: u32,
     /// The maximum number of bytes of unread answers, for all HTTP/2 connections together.
     pub unread: usize,
+    /// The maximum number of bytes of requests that are being read, decided or waited for, for all connections together.
+    pub in_flight: usize,
     /// A connection is closed if it has no request for this time.
     pub idle: Duration,
     /// The header of a request must arrive within this time. The body has the same time again.
     pub receive: Duration,
     /// After a drain begins, the requests in flight must end within this time.
     pub drain: Duration,
+}
+
+impl Limits {
+    /// Returns the maximum number of connections of the admin listener.
+    #[must_use]
+    pub fn admin_connections(&self) -> usize {
+        self.connections.min(ADMIN_CONNECTIONS)
+    }
 }

@@ -12,11 +12,15 @@ mod grpc;
 mod held_bytes;
 mod http;
 mod http2;
+mod in_flight;
 mod io;
 mod listen;
+mod pool;
 mod runner;
 mod serve;
+mod sizes;
 mod socket;
+mod turn;
 mod unread;
 mod worker;
 
@@ -29,13 +33,13 @@ use std::thread;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc as queue, watch};
 
-use context::Context;
+use context::{Context, Pools};
 pub use listen::{Limits, Listen};
 pub use serve::App;
+pub use sizes::worst_case;
 use socket::{Acceptor, Bound, Socket, UnixFile};
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
-use unread::Pool;
 
 /// A server whose listeners are bound, but which does not serve yet.
 #[derive(Debug)]
@@ -73,11 +77,11 @@ impl Server {
     pub fn start(self) -> std_io::Result<Running> {
         let (exits, exited) = mpsc::channel();
         let drain = watch::Sender::new(false);
-        let pool = Arc::new(Pool::new(self.limits.unread));
+        let pools = Pools::new(&self.limits, &self.metrics);
         let mut workers = Vec::with_capacity(self.workers);
         let start_worker = |name: String| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
-            let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pool, &drain));
+            let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pools, &drain));
             spawn(name, exits.clone(), move || worker::run(runtime, receiver, &context))?;
             Ok(Worker { sender, connections: Arc::default() })
         };
@@ -91,7 +95,7 @@ impl Server {
         };
         let threads = workers.len() + usize::from(admin.is_some()) + 1;
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
-        let shared = Shared { workers, admin, connections_max: self.limits.connections, metrics: self.metrics };
+        let shared = Shared { workers, admin, limits: self.limits, metrics: self.metrics };
         let (runtime, drained) = (runtime()?, drain.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
@@ -185,9 +189,9 @@ struct Shared {
     /// The worker of the admin listener. Requests of operators can take long. Because they have this worker, no other
     /// client has to wait for them.
     admin: Option<Worker>,
-    /// The maximum number of connections of one listener. Each listener has its own number of connections, so a flood
-    /// on one listener cannot shut out the clients of another listener.
-    connections_max: usize,
+    /// The bounds on the connections of each listener. Each listener has its own number of connections, so a flood on
+    /// one listener cannot shut out the clients of another listener.
+    limits: Limits,
     metrics: Arc<Metrics>,
 }
 
@@ -201,7 +205,8 @@ impl Shared {
             self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
         };
         let Some(worker) = worker else { return };
-        if open.load(Ordering::Relaxed) >= self.connections_max {
+        let most = if app.is_admin() { self.limits.admin_connections() } else { self.limits.connections };
+        if open.load(Ordering::Relaxed) >= most {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }

@@ -64,8 +64,8 @@ async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) ->
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::new(&context.metrics, &context.pool));
-    let io = Transport::new(stream, Arc::clone(&activity.bytes));
+    let activity = Arc::new(Activity::new(&context.metrics, &context.pools, context.limits.receive));
+    let io = Transport::new(stream, Arc::clone(&activity.turn));
     match app {
         App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
         App::Http(state) => {

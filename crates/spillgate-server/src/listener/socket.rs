@@ -19,6 +19,7 @@ use spillgate_service::Peer;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{App, Listen, Shared};
 
@@ -29,6 +30,9 @@ const BACKLOG: i32 = 4096;
 /// How long to wait after an error that concerns more than one connection, such as the error that the process has no
 /// free file descriptor. A retry at once would only use CPU time.
 const BACKOFF: Duration = Duration::from_millis(50);
+
+/// While connections cannot be accepted, the log says so at most once in this time. The metric counts each error.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// The permissions of a Unix socket: its owner and its group can connect.
 const UNIX_MODE: u32 = 0o660;
@@ -137,7 +141,7 @@ pub(super) fn accept_all(
 }
 
 async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
-    let open = Arc::default();
+    let (open, mut warn_at) = (Arc::default(), None);
     loop {
         let accepted = tokio::select! {
             biased;
@@ -149,7 +153,11 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 shared.metrics.accept_errors.inc();
-                tracing::warn!(%error, "cannot accept connections");
+                let now = Instant::now();
+                if warn_at.is_none_or(|at| now >= at) {
+                    warn_at = Some(now + WARN_EVERY);
+                    tracing::warn!(%error, "cannot accept connections; this is logged at most once a minute");
+                }
                 tokio::time::sleep(BACKOFF).await;
             }
         }

@@ -12,7 +12,8 @@
 //! would use memory while it waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::pool::{Account, Pool};
 
 /// The maximum number of bytes of unread answers for one connection.
 pub(super) const CONNECTION_BYTES: usize = 4 << 20;
@@ -21,9 +22,8 @@ pub(super) const CONNECTION_BYTES: usize = 4 << 20;
 const BEGIN_BYTES: usize = 3 << 20;
 /// The bytes that each connection has in addition to the pool. Because of them, clients that read their answers are
 /// served even while the pool is used up.
-const OWN_BYTES: usize = 32 << 10;
-/// A connection takes bytes from the pool in blocks of this size. It keeps a block for a while, because all cores share
-/// the counter of the pool, and each access to this counter is slow.
+pub(super) const OWN_BYTES: usize = 8 << 10;
+/// A connection takes bytes from the pool in blocks of this size.
 const BLOCK_BYTES: usize = 64 << 10;
 /// After an answer of more bytes than this, the connection returns its unused blocks at once, so that the unused blocks
 /// of many connections do not use up the pool.
@@ -35,42 +35,12 @@ pub(super) const CALL_BYTES: usize = 2304 + SHORT_BYTES;
 /// The memory of h2 for one more frame, in bytes.
 pub(super) const FRAME_BYTES: usize = 256;
 
-/// The bytes that all connections share, in addition to the [`OWN_BYTES`] of each.
-#[derive(Debug)]
-pub(super) struct Pool(AtomicUsize);
-
-impl Pool {
-    pub(super) fn new(bytes: usize) -> Pool {
-        Pool(AtomicUsize::new(bytes))
-    }
-
-    /// Takes `bytes` from the pool, if the pool has this many bytes. Returns whether they were taken.
-    fn draw(&self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
-    }
+/// Returns the account of a connection for its unread answers.
+pub(super) fn account(pool: &Arc<Pool>) -> Account {
+    Account::new(pool, OWN_BYTES, BLOCK_BYTES)
 }
 
-/// The unread answers of one connection.
-#[derive(Debug)]
-pub(super) struct Unread {
-    /// The bytes in use.
-    pub(super) held: AtomicUsize,
-    /// The bytes that were taken from the pool.
-    drawn: AtomicUsize,
-    pool: Arc<Pool>,
-}
-
-impl Unread {
-    pub(super) fn new(pool: &Arc<Pool>) -> Unread {
-        Unread { held: AtomicUsize::new(0), drawn: AtomicUsize::new(0), pool: Arc::clone(pool) }
-    }
-
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
+impl Account {
     /// Returns whether another call can begin. Takes a block from the pool if necessary.
     #[inline]
     pub(super) fn has_capacity(&self) -> bool {
@@ -79,39 +49,6 @@ impl Unread {
 
     /// Returns true if no call can begin, because other connections have used up the pool.
     pub(super) fn is_starved(&self) -> bool {
-        self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
-    }
-
-    /// Returns whether the connection can use `bytes` more. Its bytes in use and `bytes` must together be at most
-    /// `most`. Bytes that the connection lacks are taken from the pool.
-    #[inline]
-    pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {
-        let wanted = self.held.load(Ordering::Relaxed) + bytes;
-        let capacity = OWN_BYTES + self.drawn.load(Ordering::Relaxed);
-        wanted <= most && (wanted <= capacity || self.draw(wanted - capacity))
-    }
-
-    #[cold]
-    fn draw(&self, bytes: usize) -> bool {
-        let blocks = bytes.next_multiple_of(BLOCK_BYTES);
-        let drawn = self.pool.draw(blocks);
-        if drawn {
-            self.drawn.fetch_add(blocks, Ordering::Relaxed);
-        }
-        drawn
-    }
-
-    /// Returns unused blocks to the pool.
-    pub(super) fn return_unused(&self) {
-        let needed = self.held.load(Ordering::Relaxed).next_multiple_of(BLOCK_BYTES);
-        let spare = self.drawn.load(Ordering::Relaxed).saturating_sub(needed);
-        self.drawn.fetch_sub(spare, Ordering::Relaxed);
-        self.pool.0.fetch_add(spare, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.pool.0.fetch_add(*self.drawn.get_mut(), Ordering::Relaxed);
+        self.held() + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 }

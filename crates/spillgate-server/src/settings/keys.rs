@@ -267,16 +267,21 @@ pub const KEYS: &[Key] = &[
         |s, v| s.insight.keys = v.word(&[
             ("off", CallerKeys::Off), ("hashed", CallerKeys::Hashed), ("plain", CallerKeys::Plain),
         ])?),
-    key!("limits.connections", One "COUNT", "10000",
-        "How many connections each listener accepts at once",
+    key!("limits.connections", One "COUNT", "2000",
+        "How many connections each listener for clients accepts at once, each of up to 128 KiB. The admin listener accepts 256 at most. \
+         If the limit on open files is lower, the listeners share what it leaves",
         |s, v| s.limits.clients.connections = as_usize(v.count(1..=10_000_000)?)),
     key!("limits.streams", One "COUNT", "1024",
         "How many requests may be in flight on one HTTP/2 connection, 1024 at most",
         |s, v| s.limits.clients.streams = u32::try_from(v.count(1..=1024)?).unwrap_or(1024)),
-    key!("limits.unread", One "SIZE", "256MiB",
-        "How many bytes the unread answers of all HTTP/2 connections may use together. In addition, each connection may use 32 KiB. \
+    key!("limits.unread", One "SIZE", "128MiB",
+        "How many bytes the unread answers of all HTTP/2 connections may use together. In addition, each connection may use 8 KiB. \
          The answers of one connection may use 4 MiB at most. If one of these bounds is used up, further requests wait or are refused",
         |s, v| s.limits.clients.unread = v.size(0..=1 << 40)?),
+    key!("limits.in_flight", One "SIZE", "256MiB",
+        "How many bytes all requests that are being read, decided or waited for may use together. In addition, each connection may \
+         use 24 KiB. If this bound is used up, further requests are refused: with REFUSED_STREAM over HTTP/2, and with 503 over HTTP/1",
+        |s, v| s.limits.clients.in_flight = v.size(0..=1 << 40)?),
     key!("limits.body", One "SIZE", "64KiB",
         "How many bytes the body of a request may have",
         |s, v| s.limits.body = v.size(64..=64 << 20)?),

@@ -44,10 +44,11 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(settings.insight, Insight { max_callers: 65_536, keys: CallerKeys::Hashed });
     let grants = Grants { overriding: true, refund: false };
     assert_eq!((settings.allow.grpc, settings.allow.http), (grants, Grants::default()));
-    let Limits { clients: listener::Limits { connections, .. }, bounds, body, .. } = settings.limits;
+    let Limits { clients: listener::Limits { connections, unread, in_flight, .. }, bounds, body, .. } = settings.limits;
+    assert_eq!((unread, in_flight), (128 << 20, 256 << 20));
     assert_eq!(bounds, Bounds::default(), "a service without settings has the same bounds");
     let Bounds { descriptors, entries, key_bytes: key, value_bytes: value } = bounds;
-    assert_eq!((connections, body, descriptors, entries, key, value), (10_000, 64 << 10, 32, 16, 256, 1024));
+    assert_eq!((connections, body, descriptors, entries, key, value), (2000, 64 << 10, 32, 16, 256, 1024));
 }
 
 #[test]
@@ -330,7 +331,7 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ("[http]: off", "1:1 a key must be a word; write `key: value`"),
         (
             "limits: 5",
-            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain, reservation",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, in_flight, body, descriptors, entries, key, value, metric_values, idle, receive, drain, reservation",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
         (

@@ -37,6 +37,7 @@ pub(crate) fn limits() -> Limits {
         connections: 1000,
         streams: 128,
         unread: 64 << 20,
+        in_flight: 64 << 20,
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
         drain: Duration::from_secs(10),

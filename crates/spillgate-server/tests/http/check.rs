@@ -250,7 +250,7 @@ fn turns_of_clients_that_hang_up_are_given_back_in_whatever_order_they_hang_up()
     assert_eq!(app.post(check.0, check.1).status, 200);
     app.run(async {
         let mut waiting = Box::pin(app.send("/v1/check?wait=10s", list.1));
-        poll_fn(|context| Poll::Ready(assert!(waiting.as_mut().poll(context).is_pending()))).await;
+        assert!(poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await);
         drop(waiting);
         tokio::task::yield_now().await;
     });
@@ -265,7 +265,7 @@ fn a_turn_before_that_of_a_client_that_still_waits_is_not_given_back() {
         let send = || Box::pin(app.send("/v1/check?wait=10s", body));
         let (mut first, mut second) = (send(), send());
         for one in [&mut first, &mut second] {
-            poll_fn(|context| Poll::Ready(assert!(one.as_mut().poll(context).is_pending()))).await;
+            assert!(poll_fn(|context| Poll::Ready(one.as_mut().poll(context).is_pending())).await);
         }
         drop(first);
         let begun = tokio::time::Instant::now();

@@ -175,6 +175,14 @@ pub struct Metrics {
     admin_refused: AdminRefusals,
     /// Event streams of the admin listener that are open.
     pub event_streams: Gauge,
+    /// Health watches and calls of reflection that are open.
+    pub grpc_open_calls: Gauge,
+    /// Bytes of `limits.in_flight` that connections have taken.
+    pub in_flight: Gauge,
+    /// Requests that were refused because `limits.in_flight` was used up.
+    pub in_flight_refused: Counter,
+    /// Bytes of `limits.unread` that connections have taken.
+    pub unread: Gauge,
     /// Errors of the system call accept(2), without those that concern only the connection to be accepted.
     pub accept_errors: Counter,
     /// Lines that are not in the log, because standard error took no more and too many lines waited.
@@ -264,6 +272,23 @@ impl Metrics {
             ),
             admin_refused: admin::refusals(reg),
             event_streams: reg.gauge("event_streams", "Open event streams of the admin listener", Gauge::default()),
+            grpc_open_calls: reg.gauge(
+                "grpc_open_calls",
+                "Open health watches and calls of reflection over gRPC",
+                Gauge::default(),
+            ),
+            in_flight: reg.gauge(
+                "in_flight_bytes",
+                "Bytes of limits.in_flight that connections have taken for their requests in flight",
+                Gauge::default(),
+            ),
+            in_flight_refused: reg
+                .counter("in_flight_refused", "Requests that were refused because limits.in_flight was used up"),
+            unread: reg.gauge(
+                "unread_bytes",
+                "Bytes of limits.unread that connections have taken for answers that clients have not read",
+                Gauge::default(),
+            ),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             log_lines_lost: reg
                 .counter("log_lines_lost", "Lines of the log that were lost, because standard error took no more"),

@@ -81,6 +81,14 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(i64::try_from(count).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    pub fn sub(&self, count: usize) {
+        self.0.fetch_sub(i64::try_from(count).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
     /// Returns the number. Returns 0 if the gauge was never set.
     #[must_use]
     pub fn get(&self) -> i64 {

@@ -5,7 +5,7 @@
 use spillgate::rules::{Rules, Severity};
 
 use crate::command::terminal::{Table, Terminal, Tone, count, json_line, thousands};
-use crate::listener::Listen;
+use crate::listener::{Listen, worst_case};
 use crate::settings::{KEYS, Origin, Resolved, Settings, StoreUrl};
 
 /// A summary of the rules that were loaded.
@@ -99,7 +99,9 @@ pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal)
     let origins = &resolved.origins;
     if json {
         let value = |(origin, text): &(Origin, String)| serde_json::json!({"value": text, "from": origin.as_str()});
-        let all: serde_json::Map<_, _> = origins.iter().map(|(key, set)| ((*key).to_owned(), value(set))).collect();
+        let mut all: serde_json::Map<_, _> = origins.iter().map(|(key, set)| ((*key).to_owned(), value(set))).collect();
+        let sum: usize = memory_of_clients(&resolved.settings).iter().map(|(_, bytes)| bytes).sum();
+        all.insert("memory_of_clients".to_owned(), serde_json::json!({"value": mib(sum), "from": "computed"}));
         terminal.json(&all.into());
         return;
     }
@@ -111,6 +113,25 @@ pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal)
             table.row([(Tone::Plain, key.path.to_owned()), (tone, text), (Tone::Faint, origin.as_str().to_owned())]);
         }
     }
-    let text = table.text(false, terminal);
+    let mut text = table.text(false, terminal);
+    let mut memory = Table::new(0);
+    let rows = memory_of_clients(&resolved.settings);
+    let sum = rows.iter().map(|(_, bytes)| bytes).sum();
+    for (what, bytes) in rows.into_iter().chain([("all together", sum)]) {
+        memory.row([(Tone::Plain, what.to_owned()), (Tone::Title, mib(bytes))]);
+    }
+    text.push_str("\nMemory that clients can hold at most, without the store and insight (sizing.md explains it):\n");
+    text.push_str(&memory.text(false, terminal));
     terminal.print(&text);
+}
+
+/// Returns the memory that clients can hold at most, by what holds it.
+fn memory_of_clients(settings: &Settings) -> Vec<(&'static str, usize)> {
+    let listeners = settings.listeners().iter().filter(|(name, listen)| *name != "admin" && listen.is_some()).count();
+    let workers = settings.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    worst_case(&settings.limits.clients, listeners, settings.admin.is_some(), workers)
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{}MiB", bytes.div_ceil(1 << 20))
 }

@@ -31,7 +31,7 @@ use spillgate::rules::Rules;
 use crate::cli::Serve;
 use crate::command::open::{forward_auth, rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
-use crate::listener::{App, Listen, Server};
+use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use reload::Reloads;
@@ -89,7 +89,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     {
         tracing::warn!("{warning}");
     }
-    open_files::allow(&settings);
+    let clients = listener::Limits { connections: open_files::allow(&settings), ..settings.limits.clients };
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
     let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
@@ -97,7 +97,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     first_answer.wait();
-    let mut server = Server::new(settings.limits.clients, settings.workers, Arc::clone(service.metrics()));
+    let mut server = Server::new(clients, settings.workers, Arc::clone(service.metrics()));
     let history = ReloadHistory::default();
     admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;

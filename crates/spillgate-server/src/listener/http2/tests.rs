@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use h2::client::{ResponseFuture, SendRequest};
 use http::StatusCode;
@@ -14,11 +14,10 @@ use spillgate_grpc::AnswerBody;
 use spillgate_service::metrics::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use super::*;
+use crate::listener::context::Pools;
 use crate::listener::io::Transport;
-use crate::listener::unread::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const STREAMS_MAX: usize = 10 * WAITING_MAX;
@@ -87,14 +86,15 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
     let (begun, shut_down) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(shutdown_requested)));
     let metrics = Arc::new(Metrics::new());
-    let activity = Arc::new(Activity::new(&metrics, &Arc::new(Pool::new(POOL_BYTES))));
-    let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
+    let limits = Limits { unread: POOL_BYTES, in_flight: 64 << 20, ..Limits::default() };
+    let activity = Arc::new(Activity::new(&metrics, &Pools::new(&limits, &metrics), PATIENCE));
+    let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.turn));
     let seen = Arc::clone(&activity);
     let (gate, waited, shutdown_requested) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&shut_down));
     let ended = async move {
-        let answer = |(request, mut respond): Stream, arrived: Instant, _: Option<Time>| {
+        let answer = |Read { stream: (request, mut respond), arrived, bytes }: Read, _: Option<Time>| {
             let (gate, waited) = (Arc::clone(&gate), Arc::clone(&waited));
-            let (hold, activity) = (HeldBytes::of_call(&activity), Arc::clone(&activity));
+            let (hold, activity) = (HeldBytes::of_call(&activity, bytes), Arc::clone(&activity));
             async move {
                 if request.uri().path() == "/wait" {
                     waited.lock().push(arrived);
@@ -112,6 +112,8 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
         let mut streams = Streams {
             state: State::Greeting { handshake: Builder::new().handshake(io), shutdown_requested: false },
             read: VecDeque::new(),
+            peak: PEAK_FREE,
+            has_queue: false,
             runner: Runner::new(),
             answer,
             now: || None,
@@ -124,6 +126,7 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
             if shutdown_requested.swap(false, Ordering::Relaxed) {
                 streams.graceful_shutdown();
             }
+            streams.activity.turn.begin();
             streams.poll(cx, &mut active_at)
         })
         .await

@@ -1,0 +1,164 @@
+//! Counts the memory of requests that are being read, decided or waited for, and bounds it.
+//!
+//! Without a bound, clients could fill the memory with requests that never become complete, or that wait. Each request
+//! is counted from the moment when its head was read until its answer is made: the head, the body as far as it was
+//! read, and what the server needs beside them. The bytes are taken from the connection's account before the request
+//! begins. If they do not fit, nothing is decided for the request, and its client can send it again.
+//!
+//! HTTP/2 needs a bound for what arrives at once too, because h2 reads all frames that the socket has before it shows
+//! the first stream. So a connection reads at most [`TURN_BYTES`](super::turn::TURN_BYTES) in one turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use http::{HeaderMap, Request};
+use spillgate_service::metrics::Counter;
+
+use super::pool::{Account, Pool};
+
+/// The bytes that each connection has in addition to the pool: enough for a usual request that waits. Because of them,
+/// a client that sends one request after the other is served even while the pool is used up.
+pub(super) const OWN_BYTES: usize = 24 << 10;
+/// A connection takes bytes from the pool in blocks of this size. It is small, because a connection keeps one block for
+/// a while, and all connections together must not use up the pool with blocks that they do not need.
+const BLOCK_BYTES: usize = 16 << 10;
+/// The memory of a request that waits, without its header fields and its body: its task and its future. A request
+/// over HTTP takes this much, and a call over gRPC less.
+/// `make show-memory-of-clients` measures it.
+const REQUEST_BYTES: usize = 11 << 10;
+/// The memory of a header field beside its name and its value: its entry in the header map, and its place in the index.
+const FIELD_BYTES: usize = 120;
+/// The memory of a byte of a body. The body itself takes one, and what was parsed of it takes the others.
+const BODY_FACTOR: usize = 4;
+
+/// The requests in flight of one connection.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    account: Account,
+    refused: Counter,
+    /// The bytes that the request that is polled now has taken. A connection polls one request at a time.
+    taken: AtomicUsize,
+    /// Whether the body of the request that is polled now did not fit.
+    lacks: AtomicBool,
+}
+
+impl InFlight {
+    pub(super) fn new(pool: &Arc<Pool>, refused: Counter) -> InFlight {
+        let account = Account::new(pool, OWN_BYTES, BLOCK_BYTES);
+        InFlight { account, refused, taken: AtomicUsize::new(0), lacks: AtomicBool::new(false) }
+    }
+
+    /// Takes the bytes of a request whose head was read. Returns them, or `None` if they do not fit.
+    #[inline]
+    pub(super) fn begin<B>(&self, request: &Request<B>) -> Option<usize> {
+        let uri = request.uri();
+        let of_uri =
+            uri.path().len() + uri.query().map_or(0, str::len) + uri.authority().map_or(0, |a| a.as_str().len());
+        let bytes = REQUEST_BYTES + of_uri + head_bytes(request.headers());
+        self.fits(bytes).then_some(bytes)
+    }
+
+    /// Takes the bytes for a piece of a body. Returns whether they fit.
+    #[inline]
+    pub(super) fn read(&self, length: usize) -> bool {
+        let bytes = BODY_FACTOR * length;
+        let fits = self.fits(bytes);
+        if fits {
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            self.lacks.store(true, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Takes bytes. Returns whether they fit, and counts a refusal if not.
+    #[inline]
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        let fits = self.account.take(bytes);
+        if !fits {
+            self.refused.inc();
+        }
+        fits
+    }
+
+    /// Polls a request with `poll`, and adds the bytes that it takes to `bytes`. Also returns whether its body fitted.
+    #[inline]
+    pub(super) fn counted<T>(&self, bytes: &mut usize, poll: impl FnOnce() -> T) -> (T, bool) {
+        let polled = poll();
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken > 0 {
+            *bytes += taken;
+            self.taken.store(0, Ordering::Relaxed);
+        }
+        let lacks = self.lacks.load(Ordering::Relaxed);
+        if lacks {
+            self.lacks.store(false, Ordering::Relaxed);
+        }
+        (polled, !lacks)
+    }
+
+    /// Gives the bytes of a request back.
+    #[inline]
+    pub(super) fn end(&self, bytes: usize) {
+        self.account.release(bytes);
+    }
+
+    /// Returns unused blocks to the pool, but keeps one for the next requests.
+    #[inline]
+    pub(super) fn end_turn(&self) {
+        self.account.return_unused(1);
+    }
+
+    /// Returns all unused blocks to the pool.
+    pub(super) fn return_unused(&self) {
+        self.account.return_unused(0);
+    }
+}
+
+/// Returns the memory of header fields.
+#[inline]
+fn head_bytes(headers: &HeaderMap) -> usize {
+    let texts: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    // The map has capacity for more fields than it has, but not for repeated fields.
+    texts + FIELD_BYTES * (headers.capacity() + 2 * (headers.len() - headers.keys_len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate_service::metrics::Metrics;
+
+    use super::*;
+
+    fn in_flight(bytes: usize) -> (InFlight, Metrics) {
+        let metrics = Metrics::new();
+        let pool = Arc::new(Pool::new(bytes, metrics.in_flight.clone()));
+        (InFlight::new(&pool, metrics.in_flight_refused.clone()), metrics)
+    }
+
+    #[test]
+    fn a_request_is_counted_with_its_head_and_its_body_until_it_ends() {
+        let (in_flight, metrics) = in_flight(1 << 20);
+        let request = Request::get("/v1/check").header("a", "b".repeat(10_000)).body(()).unwrap();
+        let mut bytes = in_flight.begin(&request).unwrap();
+        assert!(bytes > 10_000 + REQUEST_BYTES && bytes < 10_000 + 2 * REQUEST_BYTES, "{bytes}");
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000)), (true, true));
+        assert!(bytes > 50_000 && in_flight.account.held() == bytes, "{bytes}");
+        assert!(metrics.in_flight.get() > 30_000);
+        in_flight.end(bytes);
+        in_flight.return_unused();
+        assert_eq!((in_flight.account.held(), metrics.in_flight.get()), (0, 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_as_refused_and_takes_nothing() {
+        let (in_flight, metrics) = in_flight(0);
+        let small = Request::get("/v1/check").body(()).unwrap();
+        let mut bytes = in_flight.begin(&small).expect("each connection has bytes of its own");
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES)), (false, false));
+        assert!(in_flight.counted(&mut bytes, || ()).1, "the next request is not concerned");
+        in_flight.end(bytes);
+        let large = Request::get("/v1/check").header("a", "b".repeat(OWN_BYTES)).body(()).unwrap();
+        assert_eq!(in_flight.begin(&large), None);
+        assert_eq!((metrics.in_flight_refused.get(), in_flight.account.held()), (2, 0));
+    }
+}

@@ -1,0 +1,50 @@
+//! How much memory clients can make the server hold, for all clients together.
+//!
+//! Each row is a bound times what one such thing takes at most. `make show-memory-of-clients` drives each row to its
+//! bound, and compares the memory of the process with it.
+
+use super::Limits;
+use super::{in_flight, unread};
+
+/// The buffers of a connection when its client has sent the largest unfinished head or frame: what was read, what was
+/// decoded, and what is written. An HTTP/1 connection takes about 62 KiB. An HTTP/2 connection takes about 75 KiB, and
+/// up to 20 KiB for its first streams.
+const CONNECTION_BYTES: usize = 96 << 10;
+
+/// What h2 can decode of the bytes of one turn before the server counts the requests. With references to its table of
+/// header fields, a client needs one byte for a field of a request.
+const TURN_BYTES: usize = 4 << 20;
+
+/// Returns the bytes that clients can make the server hold, by what holds them. `listeners` is the number of listeners
+/// for clients, and `workers` the number of threads that serve them.
+#[must_use]
+pub fn worst_case(limits: &Limits, listeners: usize, has_admin: bool, workers: usize) -> Vec<(&'static str, usize)> {
+    let connections = limits.connections.saturating_mul(listeners);
+    let admin = if has_admin { limits.admin_connections() } else { 0 };
+    let own = in_flight::OWN_BYTES + unread::OWN_BYTES;
+    let if_admin = |bytes| if has_admin { bytes } else { 0 };
+    vec![
+        ("connections of clients", connections.saturating_mul(CONNECTION_BYTES + own)),
+        ("connections of the admin listener", admin.saturating_mul(CONNECTION_BYTES + own)),
+        ("requests in flight (limits.in_flight)", limits.in_flight),
+        ("unread answers (limits.unread)", limits.unread),
+        ("requests of one turn of each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
+        ("health watches and reflection over gRPC", spillgate_grpc::OPEN_CALLS_BYTES),
+        ("pages of the admin listener", if_admin(spillgate_admin::PAGES_BYTES)),
+        ("event streams of the admin listener", if_admin(spillgate_admin::EVENT_STREAMS_BYTES)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Sources, resolve};
+
+    #[test]
+    fn the_defaults_stay_below_1_gib_with_16_workers() {
+        let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
+        let rows = worst_case(&limits, 2, true, 16);
+        let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
+        assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
+    }
+}

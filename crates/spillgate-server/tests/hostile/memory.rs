@@ -1,0 +1,212 @@
+//! What clients can make the server hold, for all clients together: each row of the table in sizing.md is driven to its
+//! bound by hostile clients, while honest clients are served.
+//!
+//! Each test compares the growth of the process's memory with what the row allows. With `MEMORY_OF_CLIENTS=full`, the
+//! rows have the defaults of the settings; otherwise they have smaller bounds, so that the tests take seconds.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::hostile::attack::Attack;
+use crate::hostile::http2::{self, frame};
+use crate::support::{eventually, http};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+/// What a connection takes at most: its buffers, and what it has of its own in addition to the pools.
+const CONNECTION: u64 = 128 * KIB;
+/// What the allocator, the threads and the honest clients may take beside a row.
+const SLACK: u64 = 16 * MIB;
+
+fn is_full() -> bool {
+    std::env::var("MEMORY_OF_CLIENTS").is_ok_and(|text| text == "full")
+}
+
+/// Sends `bytes` on a new connection. Of what follows, the client reads nothing.
+fn send(server: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = super::connect(server);
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+/// Waits until the server has handled all that `clients` have sent: it answers a PING that came after it, or it has
+/// closed the connection.
+fn wait_read(clients: &mut [TcpStream]) {
+    let mut ping = Vec::new();
+    frame(&mut ping, http2::PING, 0, 0, b"allread!");
+    for client in &mut *clients {
+        let _ = client.write_all(&ping);
+    }
+    for client in clients {
+        while let Ok(frame) = http2::read_frame(client)
+            && (frame.kind != http2::PING || frame.payload != b"allread!")
+        {}
+    }
+}
+
+/// Prints the row, which `make show-memory-of-clients` shows, and asserts that it stays within its bound.
+#[allow(clippy::print_stdout, reason = "the rows are what the show target shows")]
+fn assert_row(attack: &Attack, row: &str, before: u64, computed: u64) {
+    attack.wait_served(20);
+    let grown = attack.spillgate.process.resident_bytes().saturating_sub(before);
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB as f64);
+    println!("| {row} | {} | {} | served |", mib(computed), mib(grown));
+    assert!(grown <= computed + SLACK, "{row}: the memory grew by {grown} bytes, and {computed} are computed");
+}
+
+#[test]
+fn connections_with_the_largest_unfinished_heads() {
+    let count = if is_full() { 2000 } else { 200 };
+    let bound = (count + 10).to_string();
+    let head = [b"POST /v1/check HTTP/1.1\r\na: ".as_slice(), &[b'x'; 31_000]].concat();
+    let mut frames = http2::greeting();
+    let field = [b"\x00\x05x-big\x7f\x81\xff\x3f".as_slice(), &[b'x'; 16_384]].concat();
+    frame(&mut frames, http2::HEADERS, 0, 1, &field[..16_384]);
+    frames.extend_from_slice(&[0, 0x40, 0, http2::CONTINUATION, 0, 0, 0, 0, 1]);
+    frames.extend_from_slice(&[b'x'; 16_000]);
+    for (row, is_http, bytes) in [("connections, HTTP/1", true, head), ("connections, HTTP/2", false, frames)] {
+        let attack = Attack::begin(&["--limits-connections", &bound, "--limits-receive", "60s"]);
+        let server = if is_http { attack.spillgate.http() } else { attack.spillgate.grpc() };
+        let before = attack.spillgate.process.resident_bytes();
+        let clients: Vec<_> = (0..count).map(|_| send(server, &bytes)).collect();
+        assert_row(&attack, row, before, count * CONNECTION);
+        drop(clients);
+        attack.end();
+    }
+}
+
+/// Opens connections on which `stream` writes the frames of each stream, until the server has refused streams of each.
+fn fill_in_flight(row: &str, path: &str, stream: impl Fn(&mut Vec<u8>, u32)) {
+    let (pool, connections) = if is_full() { (256 * MIB, 400_u64) } else { (16 * MIB, 40) };
+    let arguments = ["--limits-in-flight", &pool.to_string(), "--limits-receive", "60s", "--limits-unread", "64MiB"];
+    let attack = Attack::begin(&arguments);
+    let server = if path.starts_with("/v1/") { attack.spillgate.http() } else { attack.spillgate.grpc() };
+    let before = attack.spillgate.process.resident_bytes();
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        let mut bytes = http2::greeting();
+        for id in (1..1000).step_by(2) {
+            stream(&mut bytes, id);
+        }
+        // The server closes connections for which it has no memory, also while they send.
+        let mut client = super::connect(server);
+        let _ = client.write_all(&bytes);
+        clients.push(client);
+    }
+    wait_read(&mut clients);
+    // A request that has begun also counts toward the memory for its answer.
+    let unread = attack.metric("spillgate_unread_bytes").unwrap_or(0);
+    assert_row(&attack, row, before, pool + unread + connections * CONNECTION);
+    let refused = attack.metric("spillgate_in_flight_refused_total").unwrap_or(0);
+    let taken = attack.metric("spillgate_in_flight_bytes").unwrap_or(0);
+    assert!(refused > 0 && taken <= pool, "{row}: {refused} refused, {taken} bytes taken");
+    drop(clients);
+    eventually("the pool has its bytes again", || {
+        (attack.metric("spillgate_in_flight_bytes").unwrap_or(u64::MAX) < pool / 4).then_some(())
+    });
+    attack.end();
+}
+
+#[test]
+fn half_sent_messages_take_no_more_than_the_pool() {
+    fill_in_flight("requests in flight: half-sent messages", http2::SHOULD_RATE_LIMIT, |bytes, id| {
+        frame(bytes, http2::HEADERS, http2::END_HEADERS, id, &http2::call_headers(http2::SHOULD_RATE_LIMIT));
+        frame(bytes, http2::DATA, 0, id, b"\0\0\0\x10\0aaa");
+    });
+}
+
+#[test]
+fn half_sent_bodies_take_no_more_than_the_pool() {
+    fill_in_flight("requests in flight: half-sent bodies", "/v1/check", |bytes, id| {
+        frame(bytes, http2::HEADERS, http2::END_HEADERS, id, &http2::call_headers("/v1/check"));
+        frame(bytes, http2::DATA, 0, id, &[b' '; 100]);
+    });
+}
+
+#[test]
+fn large_header_lists_take_no_more_than_the_pool() {
+    // Each field is one byte: a reference to `accept: ` in the static table of HTTP/2.
+    let mut head = http2::call_headers("/v1/check");
+    head.extend_from_slice(&[0x80 | 19; 400]);
+    fill_in_flight("requests in flight: header lists of references", "/v1/check", |bytes, id| {
+        frame(bytes, http2::HEADERS, http2::END_HEADERS, id, &head);
+    });
+}
+
+#[test]
+fn half_sent_bodies_over_http_1_are_refused_with_503() {
+    let count = if is_full() { 2000 } else { 300 };
+    let (pool, bound) = (if is_full() { 256 * MIB } else { 4 * MIB }, (count + 10).to_string());
+    let attack = Attack::begin(&[
+        "--limits-in-flight",
+        &pool.to_string(),
+        "--limits-connections",
+        &bound,
+        "--limits-receive",
+        "60s",
+    ]);
+    let before = attack.spillgate.process.resident_bytes();
+    let head = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 65536\r\n\r\n";
+    let bytes = [head.as_slice(), &[b' '; 65_000]].concat();
+    let mut clients: Vec<_> = (0..count).map(|_| send(attack.spillgate.http(), &bytes)).collect();
+    let refused = eventually("requests are refused", || {
+        attack.metric("spillgate_in_flight_refused_total").filter(|refused| *refused > 0)
+    });
+    assert_row(&attack, "requests in flight: half-sent bodies over HTTP/1", before, pool + count * CONNECTION);
+    // The last client came when the pool was used up.
+    let mut answer = [0; 12];
+    clients.last_mut().unwrap().read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 503", "{refused} requests were refused");
+    drop(clients);
+    attack.end();
+}
+
+#[test]
+fn health_watches_take_what_their_bound_allows() {
+    const WATCHES: u64 = 512;
+    let attack = Attack::begin(&[]);
+    let before = attack.spillgate.process.resident_bytes();
+    let watch = |id: u32| {
+        let mut bytes = Vec::new();
+        frame(&mut bytes, http2::HEADERS, http2::END_HEADERS, id, &http2::call_headers("/grpc.health.v1.Health/Watch"));
+        frame(&mut bytes, http2::DATA, http2::END_STREAM, id, &http2::message(b""));
+        bytes
+    };
+    let streams: Vec<u8> = (0..6).flat_map(|number| watch(2 * number + 1)).collect();
+    let connections = WATCHES / 4 + 20;
+    let mut clients: Vec<_> = (0..connections)
+        .map(|_| send(attack.spillgate.grpc(), &[http2::greeting(), streams.clone()].concat()))
+        .collect();
+    wait_read(&mut clients);
+    assert_eq!(attack.metric("spillgate_grpc_open_calls "), Some(WATCHES));
+    assert_row(&attack, "health watches", before, WATCHES * 16 * KIB + connections * CONNECTION);
+    drop(clients);
+    eventually("all places are free again", || (attack.metric("spillgate_grpc_open_calls ") == Some(0)).then_some(()));
+    attack.end();
+}
+
+#[test]
+fn pages_and_event_streams_take_what_their_bounds_allow() {
+    let attack = Attack::begin(&["--limits-receive", "60s"]);
+    http::get(attack.spillgate.admin(), "/metrics", &[]);
+    for (row, path) in [("pages of the admin listener", "/metrics"), ("event streams", "/events")] {
+        let before = attack.spillgate.process.resident_bytes();
+        // On Linux, all addresses of 127.0.0.0/8 are loopback. Each caller may have eight.
+        let clients: Vec<_> = (0..80)
+            .map(|number| {
+                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.set_recv_buffer_size(4096).unwrap();
+                let own: SocketAddr = format!("127.0.1.{}:0", number % 10 + 1).parse().unwrap();
+                socket.bind(&own.into()).unwrap();
+                socket.connect(&attack.spillgate.admin().into()).unwrap();
+                let mut stream = TcpStream::from(socket);
+                write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+                stream.read_exact(&mut [0; 12]).unwrap();
+                stream
+            })
+            .collect();
+        assert_row(&attack, row, before, 64 * 128 * KIB + 80 * CONNECTION);
+        drop(clients);
+    }
+    attack.end();
+}
