@@ -74,7 +74,7 @@ pub use packed::Packed;
 pub use quota::{Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
 pub use state::State;
 pub use store::{
-    Circuit, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth, StoreMemory, Timing, UnclaimedCharge,
+    Circuit, NodeMemory, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth, Timing, UnclaimedCharge,
 };
 pub use time::Time;
 pub use verdict::{Source, Verdict};

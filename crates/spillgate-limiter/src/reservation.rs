@@ -153,7 +153,8 @@ impl<S: Store + 'static, C: Clock + 'static> Reservations<S, C> {
     /// reservation, and the decision of the quota under which the fewest such estimates still fit. If the store has no
     /// capacity for the record of the reservation, the returned decision is a refusal by the first quota.
     ///
-    /// If this future is dropped before it returns, the estimate may have been taken. Such an estimate stays charged.
+    /// If this future is dropped before it returns, the estimate may have been taken. A store on Redis gives such an
+    /// estimate back. With another store, it stays charged.
     ///
     /// # Errors
     /// The store failed, as for [`Limiter::decide`], or `estimate` is 0.

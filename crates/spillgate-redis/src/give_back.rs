@@ -16,6 +16,7 @@
 //! | its reply came late, and it was allowed | refunded by receipt; counted in `given_back` when Redis confirms it |
 //! | the connection ended, or the reply is invalid | counted in `lost`, because there is no receipt |
 //! | the refund was not sent, not confirmed, or too late | counted in `lost` |
+//! | the take has a turn in a queue, and others are behind it | the turn passes unused; counted in `lost` |
 //!
 //! A refund is sent on any connection to the node. It bypasses the circuit breaker, because it asks for no decision, and a
 //! slow Redis is the usual reason for it. If the state has moved to another node, or the script is missing, the refund is
@@ -27,7 +28,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use redis::{ServerError, Value};
 use spillgate_core::{
-    Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time, UnclaimedCharge, Verdict,
+    Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time, UnclaimedCharge,
+    Verdict,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -64,6 +66,8 @@ pub(crate) struct Pending<'s, 'r, 'q> {
     hits: &'r [Hit<'q>],
     pub(crate) call: Command<'s, 'r, 'q>,
     slot: Arc<ReplySlot>,
+    /// Whether the call was sent and has no reply yet.
+    is_sent: bool,
 }
 
 impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
@@ -77,7 +81,7 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
         hits: &'r [Hit<'q>],
     ) -> Result<Pending<'s, 'r, 'q>, Error> {
         let call = inner.encoder.encode(now, hits)?;
-        Ok(Pending { inner, now, hits, call, slot: Arc::default() })
+        Ok(Pending { inner, now, hits, call, slot: Arc::default(), is_sent: false })
     }
 
     /// Sends the request, and returns the verdict and the reply.
@@ -90,7 +94,9 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
         deadline: Instant,
     ) -> Result<(Verdict, Vec<u8>), Error> {
         loop {
+            self.is_sent = true;
             let sent = self.inner.topology.send(&self.call, &self.slot, deadline).await;
+            self.is_sent = false;
             let reply = sent.map_err(|error| self.call.name_keys(error))?;
             let decoded = self.call.decode(&reply, decisions);
             if let Decoded::Verdict(verdict) = decoded.map_err(|error| self.call.name_keys(error.into()))? {
@@ -140,9 +146,12 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
     }
 }
 
-/// If the caller has gone before the reply, the heir gets the reply.
+/// If the caller has gone before the reply, the heir gets the reply. The reply to a transaction shows no receipt.
 impl Drop for Pending<'_, '_, '_> {
     fn drop(&mut self) {
+        if self.is_sent && !self.call.is_refundable() {
+            return self.late().into_iter().for_each(|late| late.lost());
+        }
         self.slot.leave(|| self.late().map(|late| late as Box<dyn Heir>));
     }
 }
@@ -313,6 +322,20 @@ impl LateRefund {
         self.take.inner.give_back.lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns whether the reply shows that all units came back. A queue takes back only its last turn.
+    fn is_done(&self, reply: &[u8]) -> bool {
+        let hits: Vec<Hit<'_>> = self.take.hits.iter().map(OwnedHit::hit).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let Some(mut call) = self.take.encoded(&hits, self.latest) else { return false };
+        let Ok(Decoded::Verdict(verdict)) = call.decode(reply, &mut decisions) else { return false };
+        hits.iter().zip(&decisions).all(|(hit, decision)| {
+            let Op::Refund { cost, receipt: Some(receipt) } = hit.op else { return true };
+            let begins_ns = receipt.mark.saturating_sub(cost.saturating_mul(hit.quota.interval_ns()));
+            let ends_ns = verdict.now.as_nanos().saturating_add(decision.reset_after_ns);
+            hit.quota.algorithm() != Algorithm::LeakyBucket || ends_ns <= begins_ns.max(verdict.now.as_nanos())
+        })
+    }
+
     /// Sends the refund once more, as any other request: it follows redirections, and loads the script.
     async fn send_again(self) {
         let inner = &self.take.inner;
@@ -321,7 +344,8 @@ impl LateRefund {
         let is_done = match Pending::new(inner, self.take.now, &hits) {
             Ok(mut refund) => {
                 refund.call.not_after(self.latest);
-                refund.send(&mut vec![Decision::default(); hits.len()], deadline).await.is_ok()
+                let sent = refund.send(&mut vec![Decision::default(); hits.len()], deadline).await;
+                sent.is_ok_and(|(_, reply)| self.is_done(&reply))
             }
             Err(_) => false,
         };
@@ -342,8 +366,8 @@ impl LateRefund {
 impl Heir for LateRefund {
     fn receive(self: Box<Self>, reply: Option<Value>) {
         match reply {
-            // The script replies with nothing if it is too late for the refund.
-            Some(Value::BulkString(bytes)) => self.end(!bytes.is_empty()),
+            // The reply is empty if it is too late for the refund.
+            Some(Value::BulkString(bytes)) => self.end(self.is_done(&bytes)),
             // Another node has the state, or the script is missing: in both cases nothing was executed.
             Some(Value::ServerError(error)) if may_succeed_elsewhere(&error) => match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(self.send_again())),

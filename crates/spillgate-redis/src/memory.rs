@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::{cmd, from_redis_value};
-use spillgate_core::{StoreErrorKind, StoreMemory};
+use spillgate_core::{NodeMemory, StoreErrorKind};
 use tokio::time::timeout;
 
 use crate::connection::Connection;
@@ -20,35 +20,22 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`NoPermission`](StoreErrorKind::NoPermission) without this right, or the reason why a server did not answer.
-    pub async fn memory(&self, within: Duration) -> Result<StoreMemory, Error> {
+    pub async fn memory(&self, within: Duration) -> Result<Vec<NodeMemory>, Error> {
         let connections = self.connections();
-        if connections.is_empty() {
-            return Err(Error::new(StoreErrorKind::NotSent, "no connection"));
-        }
-        let asked = try_join_all(connections.iter().map(info));
+        let asked = try_join_all(connections.iter().map(|(address, connection)| info(address, connection)));
         let late = || Error::new(StoreErrorKind::Timeout, "no answer to INFO before the deadline");
-        let infos = timeout(within, asked).await.map_err(|_| late())??;
-        let mut all = StoreMemory::default();
-        for text in infos {
-            let number = |name| field(&text, name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-            let (used, max) = (number("used_memory"), number("maxmemory"));
-            // A server without a limit is never full.
-            let is_fuller = match (max, all.max_bytes) {
-                (0, 0) => used > all.used_bytes,
-                (0, _) => false,
-                (_, 0) => true,
-                (max, other) => u128::from(used) * u128::from(other) > u128::from(all.used_bytes) * u128::from(max),
-            };
-            if is_fuller {
-                (all.used_bytes, all.max_bytes) = (used, max);
-            }
-            all.evicted_keys += number("evicted_keys");
-        }
-        Ok(all)
+        timeout(within, asked).await.map_err(|_| late())?
     }
 }
 
-async fn info(connection: &Connection) -> Result<String, Error> {
+async fn info(address: &str, connection: &Connection) -> Result<NodeMemory, Error> {
     let reply = connection.send(cmd("INFO").arg("memory").arg("stats")).await.map_err(Error::of_redis)?;
-    from_redis_value(reply).map_err(|error| Error::new(StoreErrorKind::Garbled, error.to_string()))
+    let broken = |error: redis::ParsingError| Error::new(StoreErrorKind::Garbled, error.to_string());
+    let text: String = from_redis_value(reply).map_err(broken)?;
+    let number = |name| field(&text, name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let mut node = NodeMemory::new(address);
+    node.used_bytes = number("used_memory");
+    node.max_bytes = number("maxmemory");
+    node.evicted_keys = number("evicted_keys");
+    Ok(node)
 }

@@ -102,6 +102,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///   the lease.
 /// * An open circuit is tried with a take from a key that no request uses, so a server that is still too slow keeps
 ///   nothing of the request that tried it.
+/// * A queue takes back only its last turn. If others are behind it, the turn passes unused, and counts as lost.
+/// * A request in several slots that fails is given back in all slots, also if a policy then lets it pass.
 ///
 /// # Failover
 ///
@@ -370,10 +372,10 @@ impl RedisStore {
         }
     }
 
-    /// Returns a connection to each known server that has one.
-    pub(crate) fn connections(&self) -> Vec<Connection> {
+    /// Returns a connection to each known server that has one, with the address of the server.
+    pub(crate) fn connections(&self) -> Vec<(String, Connection)> {
         match &self.inner.topology {
-            Topology::Single { node, .. } => node.connection().into_iter().collect(),
+            Topology::Single { node, .. } => node.with_address().into_iter().collect(),
             Topology::Cluster(cluster) => cluster.connections(),
         }
     }
@@ -449,7 +451,8 @@ impl RedisStore {
         self.inner.give_back.lost.load(Ordering::Relaxed)
     }
 
-    /// Returns how often units were given back after a deadline, or after the caller had gone.
+    /// Returns how often units were given back: after a deadline, after the caller had gone, or because another slot
+    /// refused the request.
     #[must_use]
     pub fn given_back(&self) -> u64 {
         self.inner.give_back.given_back.load(Ordering::Relaxed)

@@ -2,17 +2,14 @@
 //!
 //! An invalid rules file must neither turn limits off nor stop the server.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::channel;
-use std::thread;
 
 use crate::cli_support::{Folder, command, signal};
 use crate::support::process::Process;
 use crate::support::spillgate::Spillgate;
-use crate::support::{DEADLINE, eventually, http};
+use crate::support::{eventually, http};
 use serde_json::Value;
 
 fn rules(limit: u32) -> String {
@@ -148,18 +145,17 @@ fn a_pipe_among_the_rules_does_not_block_signals() {
 #[test]
 fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    pipe(&folder.path("token"));
-    let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
+    // This store accepts connections and never answers. The start waits for its first answer, so the signal comes during
+    // the start.
+    let store = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = store.local_addr().expect("the listener has an address").port();
+    let arguments = format!(
+        "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --store redis://127.0.0.1:{port} \
+         --store-expected-nodes 1"
+    );
     let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
-    // `open` in the thread returns when the server opens the pipe to read its token. The server then waits until the
-    // test has written the token. So the signal comes during the start.
-    let (send, opened) = channel();
-    let path = folder.path("token");
-    thread::spawn(move || send.send(File::options().write(true).open(path)));
-    let mut token = opened.recv_timeout(DEADLINE).expect("the server reads its token").expect("the pipe opens");
+    let _connection = store.accept().expect("the server connects");
     signal(server.id(), "HUP");
-    token.write_all(b"s3cret\n").expect("the token is written");
-    drop(token);
     assert!(server.line().is_some_and(|line| line.ends_with("is ready")), "{:?}", server.stderr());
     server.logged("rules reloaded");
     server.terminate();

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use spillgate::{Hit, StoreError, StoreErrorKind, StoreHealth, StoreMemory};
+use spillgate::{Hit, NodeMemory, StoreError, StoreErrorKind, StoreHealth};
 
 /// The future of a method that is called through `dyn`.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -49,8 +49,8 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
     /// reach different nodes.
     fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>>;
 
-    /// Asks the store how full it is.
-    fn memory(&self, within: Duration) -> Asked<'_, Result<StoreMemory, SharedError>>;
+    /// Asks the nodes of the store how full they are. A node without a connection is left out.
+    fn memory(&self, within: Duration) -> Asked<'_, Result<Vec<NodeMemory>, SharedError>>;
 
     /// Waits until the circuit breaker of a node opens. Returns at once if one has opened since the last call returned.
     fn circuit_opened(&self) -> Asked<'_, ()>;

@@ -186,7 +186,8 @@ pub struct StoreError {
 
 /// What a store may have charged for a request that it failed. The store gives it back when this value is dropped.
 pub trait UnclaimedCharge: Send + Sync {
-    /// Keeps the charge of the hits that their [policy](crate::OnStoreFailure) allowed.
+    /// Keeps the charge of the hits that their [policy](crate::OnStoreFailure) allowed. The policy `Error` allows hits in
+    /// shadow mode.
     fn keep(&mut self);
 }
 

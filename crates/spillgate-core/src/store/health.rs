@@ -3,6 +3,7 @@
 //! Metrics, readiness checks and logs read this one type for every kind of store. So they need no change when another
 //! kind of store is added.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{StoreError, StoreErrorKind};
@@ -101,8 +102,8 @@ pub struct StoreHealth {
     pub failures: Vec<(StoreErrorKind, u64)>,
     /// How often the charge of a request that was not admitted may have stayed, because a reply or a refund was lost.
     pub refunds_lost: u64,
-    /// How often the store gave a charge back that it learned of too late: after the deadline, or after the caller had
-    /// gone.
+    /// How often the store gave a charge back: because it learned of it after the deadline or after the caller had gone,
+    /// or because another part of the store refused the request.
     pub given_back: u64,
     /// The calls of the store. If the store does not count its calls, all numbers are 0.
     pub calls: StoreCalls,
@@ -134,22 +135,31 @@ impl StoreHealth {
     }
 }
 
-/// The memory of a store outside the process, as its nodes report it.
+/// The memory of one node of a store outside the process, as the node reports it.
 ///
 /// ```
-/// use spillgate_core::StoreMemory;
+/// use spillgate_core::NodeMemory;
 ///
-/// let mut memory = StoreMemory::default();
-/// (memory.used_bytes, memory.max_bytes) = (512, 1024);
-/// assert_eq!(memory.evicted_keys, 0);
+/// let mut node = NodeMemory::new("10.0.0.7:6379");
+/// (node.used_bytes, node.max_bytes) = (512, 1024);
+/// assert_eq!(node.evicted_keys, 0);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct StoreMemory {
-    /// The bytes in use, of the node that is fullest.
+pub struct NodeMemory {
+    /// The address of the node.
+    pub address: String,
+    /// The bytes in use.
     pub used_bytes: u64,
-    /// The memory limit of the same node, in bytes. 0 if it has none.
+    /// The memory limit in bytes. 0 if there is none.
     pub max_bytes: u64,
-    /// How many keys all nodes together have evicted since they started. An evicted key is a count that begins again.
+    /// How many keys the node has evicted since it started. An evicted key can be a count that begins again.
     pub evicted_keys: u64,
+}
+
+impl NodeMemory {
+    /// Returns the memory of a node that reports nothing.
+    pub fn new(address: impl Into<String>) -> NodeMemory {
+        NodeMemory { address: address.into(), used_bytes: 0, max_bytes: 0, evicted_keys: 0 }
+    }
 }

@@ -12,7 +12,7 @@ use core::future::Future;
 use crate::{Decision, Hit, OpKind, Quota, Verdict};
 
 pub use error::{StoreError, StoreErrorKind, UnclaimedCharge};
-pub use health::{Circuit, StoreCalls, StoreHealth, StoreMemory};
+pub use health::{Circuit, NodeMemory, StoreCalls, StoreHealth};
 pub use timing::Timing;
 
 /// A place that keeps states and decides atomically.

@@ -243,7 +243,7 @@ impl<S: Store + 'static, C: Clock + 'static> Pacer<S, C> {
     /// [`acquire`](Pacer::acquire) takes one unit.
     ///
     /// If the answer of the store was lost, for example because of a timeout, the store may have reserved the units of
-    /// the request. These units count as lost too.
+    /// the request. These units count as lost too, also if the store gives some of them back later.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lines.lock().lost()

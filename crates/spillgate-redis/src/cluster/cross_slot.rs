@@ -11,7 +11,7 @@
 //! slot 5: take 1         slot 9: take 1
 //! slot 5: allowed        slot 9: refused
 //! verdict: refused
-//! slot 5: refund 1, with the receipt of the take, if the deadline has not passed
+//! slot 5: refund 1, with the receipt of the take
 //! ```
 //!
 //! A store without scripts refunds nothing. With scripts, if the request is refused or fails, the reply to each part

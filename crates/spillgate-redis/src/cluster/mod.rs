@@ -127,9 +127,9 @@ impl Cluster {
         self.nodes.load().owner(slot)?.node.connection()
     }
 
-    /// Returns a connection to each owner of slots that has one.
-    pub(crate) fn connections(&self) -> Vec<Connection> {
-        self.nodes.load().owners().iter().filter_map(|member| member.node.connection()).collect()
+    /// Returns a connection to each owner of slots that has one, with the address of the owner.
+    pub(crate) fn connections(&self) -> Vec<(String, Connection)> {
+        self.nodes.load().owners().iter().filter_map(|member| member.node.with_address()).collect()
     }
 
     /// Returns whether the slot has an owner whose circuit is closed.

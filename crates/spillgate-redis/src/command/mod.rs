@@ -114,7 +114,7 @@ impl Command<'_, '_, '_> {
         key.map_or(0, |key| key.slot())
     }
 
-    /// Returns the key of a probe in the slot of the command. `None` if the command takes nothing, so that it can be
+    /// Returns the key of a probe in the slot of the command. `None` if the command counts nothing, so that it can be
     /// sent without a probe.
     pub(crate) fn probe_key(&self) -> Option<u128> {
         let hits = match self {
@@ -122,8 +122,8 @@ impl Command<'_, '_, '_> {
             Command::Transaction(transaction) => transaction.hits(),
             Command::Plain(_) => return None,
         };
-        let take = hits.iter().find(|hit| hit.op.kind() == OpKind::Take)?;
-        Some(take.key >> Hit::SLOT_SHIFT << Hit::SLOT_SHIFT)
+        let counted = hits.iter().find(|hit| hit.op.kind() != OpKind::Peek)?;
+        Some(counted.key >> Hit::SLOT_SHIFT << Hit::SLOT_SHIFT)
     }
 
     /// Adds the names of the keys to the error if an invalid value under one of these keys may be the cause. Such a key

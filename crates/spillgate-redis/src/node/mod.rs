@@ -155,6 +155,11 @@ impl Node {
         self.pool.any_live().map(|live| live.connection.clone())
     }
 
+    /// Returns the address of the node and a connection that is ready, if there is one.
+    pub(crate) fn with_address(&self) -> Option<(String, Connection)> {
+        self.pool.any_live().map(|live| (address_text(&live.address), live.connection.clone()))
+    }
+
     /// Waits for a connection until the deadline.
     ///
     /// # Errors

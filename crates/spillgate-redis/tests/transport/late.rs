@@ -13,6 +13,7 @@ use std::time::Duration;
 use spillgate::{FallbackStore, MemoryOptions, MemoryStore};
 use spillgate_core::{Binding, Circuit, Decision, Hit, OnStoreFailure, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
+use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -186,6 +187,64 @@ async fn a_late_charge_comes_back_if_the_local_store_refused() {
     let _ = left(&shared, 1, &passing).await;
     let left = [left(&shared, 1, &passing).await, left(&shared, 2, &passing).await, left(&shared, 9, &local).await];
     assert_eq!(left, [0, 1, 1]);
+}
+
+/// A queue takes back only its last turn. The first turn passes unused, and is counted.
+#[tokio::test]
+async fn a_late_turn_before_another_turn_is_counted_as_lost() {
+    let server = Server::start();
+    let store = store(&server).await;
+    let queue = Quota::leaky_bucket(10, DAY).queue(10).build().expect("it is valid");
+    server.freeze();
+    for _ in 0..2 {
+        let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &queue)], &mut [Decision::default()]).await;
+        late.expect_err("Redis is frozen");
+    }
+    server.thaw();
+    until("both turns are accounted for", || store.given_back() + store.refunds_lost() == 2).await;
+    let back = left(&store, 1, &queue).await - 9;
+    assert_eq!(store.given_back(), back, "as many turns are free as are counted");
+}
+
+/// The refund comes to a server that has lost its scripts.
+#[tokio::test]
+async fn a_refund_whose_script_is_missing_is_sent_again() {
+    let server = Server::start();
+    let store = store(&server).await;
+    let permits = Quota::concurrency(10).lease(DAY).build().expect("it is valid");
+    server.freeze();
+    let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &permits)], &mut [Decision::default()]).await;
+    late.expect_err("Redis is frozen");
+    // Redis reads this after the take and before the refund.
+    let mut flush = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.expect("the socket listens");
+    flush.write_all(b"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n").await.expect("the socket accepts it");
+    server.thaw();
+    until("the permit is given back", || store.given_back() == 1).await;
+    assert_eq!((left(&store, 1, &permits).await, store.refunds_lost()), (10, 0));
+}
+
+/// Without scripts there are no receipts.
+#[tokio::test]
+async fn without_scripts_a_late_charge_is_counted() {
+    let server = Server::start();
+    let settings =
+        Settings { connections: 1, scripts: false, max_failures: u32::MAX, ..with_long_timeouts(&server.url()) };
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    store.wait_connected().await.expect("Redis runs");
+    let quota = a_day(10);
+    server.freeze();
+    let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &quota)], &mut [Decision::default()]).await;
+    late.expect_err("Redis is frozen");
+    assert_eq!(store.refunds_lost(), 1);
+    let task = tokio::spawn({
+        let (store, quota) = (store.clone(), quota.clone());
+        async move { store.decide(Timing::BY_STORE, &[take(1, &quota)], &mut [Decision::default()]).await.map(drop) }
+    });
+    until("the request is in flight", || store.in_flight() == 1).await;
+    task.abort();
+    assert!(task.await.expect_err("the task was aborted").is_cancelled());
+    server.thaw();
+    assert_eq!((store.refunds_lost(), store.given_back()), (2, 0));
 }
 
 #[tokio::test]
@@ -366,10 +425,11 @@ async fn permits_and_estimates_have_an_owner_after_slow_replies() {
     }
 }
 
-/// Freezes a server again and again, for longer than the timeout.
-async fn stutter(server: &Server) {
+/// Freezes a server again and again, for longer than the timeout, until takes were late and given back.
+async fn stutter(server: &Server, store: &RedisStore) {
     let end = Instant::now() + seconds();
-    while Instant::now() < end {
+    while Instant::now() < end || store.given_back() == 0 {
+        assert!(Instant::now() < end + PATIENCE, "takes are late");
         server.freeze();
         sleep(Duration::from_millis(30)).await;
         server.thaw();
@@ -387,7 +447,7 @@ async fn permits_and_estimates_have_an_owner_after_slow_nodes_of_a_cluster() {
         let keys = nodes.map(|node| key_on(&cluster.nodes[0], node, &a_day(1), 5 + nodes[1] as u128));
         let load = Load::start(&store, keys);
         load.until_more_were_used().await;
-        stutter(&cluster.nodes[0]).await;
+        stutter(&cluster.nodes[0], &store).await;
         load.until_more_were_used().await;
         load.end(what).await;
     }
@@ -401,7 +461,7 @@ async fn permits_and_estimates_have_an_owner_after_a_slow_primary_of_sentinels()
     store.wait_connected().await.expect("the primary serves");
     let load = Load::start(&store, [1, 2]);
     load.until_more_were_used().await;
-    stutter(&setup.servers[0]).await;
+    stutter(&setup.servers[0], &store).await;
     load.until_more_were_used().await;
     load.end("the primary of sentinels").await;
 }

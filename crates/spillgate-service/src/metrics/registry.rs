@@ -71,6 +71,11 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// Removes the value, so that the page of metrics does not show the gauge.
+    pub(super) fn forget(&self) {
+        self.set(Gauge::UNKNOWN);
+    }
+
     #[inline]
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);

@@ -29,8 +29,8 @@ pub struct StoreMetrics {
     /// decides when the store counts as down.
     pub up: Gauge,
     /// How many times the store began to answer again after it counted as down.
-    pub memory_bytes: Gauge,
-    pub memory_max_bytes: Gauge,
+    memory_bytes: Gauge,
+    memory_max_bytes: Gauge,
     pub evicted_keys: Counter,
     pub recoveries: Counter,
 }
@@ -102,6 +102,17 @@ impl StoreMetrics {
                 "Keys that the shared store evicted while this server watched. Each can be a limit that begins again",
             ),
             recoveries: registry.counter("store_recoveries", "Recoveries of the shared store after a failure"),
+        }
+    }
+
+    /// Sets the memory of the store: the bytes in use, and the limit. `None` if they are not known.
+    pub fn set_memory(&self, memory: Option<(u64, u64)>) {
+        let gauges = [&self.memory_bytes, &self.memory_max_bytes];
+        for (gauge, bytes) in gauges.into_iter().zip(memory.map_or([None; 2], |(used, max)| [Some(used), Some(max)])) {
+            match bytes {
+                Some(bytes) => gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX)),
+                None => gauge.forget(),
+            }
         }
     }
 

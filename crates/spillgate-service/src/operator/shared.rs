@@ -4,7 +4,7 @@
 //! fails, the copy stays in use, and its blocks and switches still end at their times.
 //!
 //! The store can also lose the lists, or the last writes to them. A server sees this because the store then has no
-//! version, or an earlier one than the copy. The server keeps its copy, and writes it back:
+//! version, or for two seconds an earlier one than the copy. The server keeps its copy, and writes it back:
 //!
 //! | an entry | after the loss |
 //! |---|---|
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{Instant, sleep};
 
 use crate::shared_store::{ListEntry, SharedError, SharedLists};
 
@@ -48,6 +49,11 @@ const CHANGED_AT_ONCE: usize = 100;
 const REMOVED_MAX: usize = 1000;
 /// A reading removes an entry only if it ended at least this long ago, because the clocks of two servers can differ.
 const ENDED_FOR_MS: u64 = 60_000;
+/// How long an earlier version has to stay in the store before it counts as a loss. Two servers that write at the same
+/// moment can bring an earlier version into the store, and the later of the two corrects it with its next command.
+const EARLIER_FOR: Duration = Duration::from_secs(2);
+/// How long a change by an operator waits before it looks again whether an earlier version is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long the other servers wait for a server that restores the lists. If it has died, another one begins then.
 const RESTORES_FOR: Duration = Duration::from_secs(10);
 
@@ -81,9 +87,22 @@ pub(crate) struct Known {
     seen_ms: u64,
     /// Whether a loss was counted that is not repaired yet.
     is_lost: bool,
+    /// The earlier version that the store has, and since when this server has seen it.
+    earlier: Option<(Vec<u8>, Instant)>,
 }
 
 impl Known {
+    /// Returns whether this earlier version has been in the store for long enough to be a loss.
+    fn stays_earlier(&mut self, version: &[u8]) -> bool {
+        match &self.earlier {
+            Some((seen, since)) if seen == version => since.elapsed() >= EARLIER_FOR,
+            _ => {
+                self.earlier = Some((version.to_vec(), Instant::now()));
+                false
+            }
+        }
+    }
+
     /// Returns the order of the copy. `None` if the copy cannot be restored, because nothing was written yet, or because
     /// another program wrote the version.
     fn order(&self) -> Option<Order> {
@@ -171,7 +190,8 @@ impl Shared {
     }
 
     /// Returns the version of the lists in the store. If the store has lost entries of the copy, writes them back first.
-    /// The result is `None` while another server does this.
+    /// The result is `None` while another server does this, and while it is not certain yet that an earlier version is a
+    /// loss.
     async fn repaired(
         &self,
         known: &mut Known,
@@ -184,8 +204,15 @@ impl Shared {
         let is_lost = match found.as_deref() {
             None => true,
             Some(version) if known.version.as_deref() == Some(version) => self.lacks_a_list(known, has).await?,
-            Some(version) => Order::of(version).is_some_and(|found| found < order),
+            Some(version) if Order::of(version).is_some_and(|found| found < order) => {
+                if !known.stays_earlier(version) {
+                    return Ok(None);
+                }
+                true
+            }
+            Some(_) => false,
         };
+        known.earlier = None;
         if !is_lost {
             return Ok(Some(found));
         }
@@ -301,7 +328,12 @@ impl Shared {
         now_ms: u64,
     ) -> Result<bool, SharedError> {
         // What the store has lost is written back first. Otherwise this write would look as if nothing was lost.
-        let found = self.repaired(known, in_force, now_ms).await?.flatten();
+        let found = loop {
+            match self.repaired(known, in_force, now_ms).await? {
+                None if known.earlier.is_some() => sleep(LOOK_AGAIN).await,
+                found => break found.flatten(),
+            }
+        };
         for is_last in [false, true] {
             let order = known.next_write(found.as_deref());
             let version = order.version();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate::{
-    Decision, Hit, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, StoreMemory, Timing, Verdict,
+    Decision, Hit, NodeMemory, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
 };
 use spillgate_redis::{Cause, Error, RedisStore, Reread, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
@@ -120,7 +120,7 @@ impl SharedStore for Redis {
         Box::pin(async move { self.store.probe(number, within).await.map(drop).map_err(|error| self.explained(error)) })
     }
 
-    fn memory(&self, within: Duration) -> Asked<'_, Result<StoreMemory, SharedError>> {
+    fn memory(&self, within: Duration) -> Asked<'_, Result<Vec<NodeMemory>, SharedError>> {
         Box::pin(async move { self.store.memory(within).await.map_err(|error| self.explained(error)) })
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use spillgate_service::Service;
 
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
-/// The sweeps in which the whole store is checked: one minute. A full store of 10 million keys has about two million
+/// The sweeps in which the whole store is checked: about a minute. A full store of 10 million keys has about two million
 /// buckets, so that a sweep checks some thousand of them, in less than a millisecond.
 const PARTS: usize = 600;
 
