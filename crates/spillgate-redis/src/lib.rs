@@ -52,6 +52,7 @@ mod failures;
 mod give_back;
 mod lists;
 mod modes;
+mod new_keys;
 mod node;
 mod not_redis;
 mod settings;
