@@ -50,6 +50,8 @@ show-examples: ## Run the examples of the library and the code of the pages; cou
 	scripts/show.sh examples
 show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
 	scripts/show.sh late-answers
+show-eviction: ## A client that fills Redis with keys, for each policy of eviction, with store.new_keys on and off; its cost
+	scripts/show.sh eviction
 show-log-faults: ## Standard error that is full, closed, stuck or slow: no request waits, lost lines are counted
 	scripts/show.sh log-faults
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request

@@ -196,6 +196,11 @@ case $name in
   # What happens when something breaks.
   late-answers)
     LATE_SECONDS=10 tests "Replies that come too late" spillgate-redis --test main -- transport::late:: ;;
+  eviction)
+    export NEW_KEYS_REQUESTS="${NEW_KEYS_REQUESTS:-200000}" NEW_KEYS_TAKES="${NEW_KEYS_TAKES:-20000}"
+    tests "A client that makes many keys" spillgate-redis --release --test main -- modes::new_keys::
+    tests "Newcomers in the local store" spillgate-limiter --test main -- new_keys::
+    tests "The server" spillgate-server --test main -- store::new_keys:: ;;
   log-faults)
     tests "Standard error and standard output that take nothing" spillgate-server --test main -- log_faults::
     tests "The lines that wait" spillgate-server --lib -- serve::log:: ;;

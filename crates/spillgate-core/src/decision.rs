@@ -94,8 +94,8 @@ pub enum Reason {
     /// The store failed. The [policy](crate::OnStoreFailure) of the limit gave the answer, or the take costs more than
     /// this server's [share](crate::Quota::share) of the limit.
     StoreFailed,
-    /// The store was not asked about this hit, because another limit certainly refuses the request. The other fields of
-    /// the decision have no meaning.
+    /// The store was not asked about this hit, because another limit certainly refuses the request, or because the
+    /// request failed as [`NewKeys`](crate::StoreErrorKind::NewKeys). The other fields of the decision have no meaning.
     NotAsked,
 }
 

@@ -9,7 +9,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
     Anchor, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, Reason, Receipt, Source, State, Store,
     StoreError, StoreErrorKind, Time, Timing, Verdict, Wait, decide,
@@ -55,6 +55,14 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 /// while the shared store fails and recovers, all servers together admit at most `f(s) + m * f'(s)` units. This is also
 /// true if the shared store fails several times in one period, because the local store keeps its counts while the
 /// shared store answers.
+///
+/// # Too many new keys
+///
+/// A shared store can take no more new keys of a limit for a while ([`NewKeys`](StoreErrorKind::NewKeys)). Callers whose
+/// keys exist are decided as always. A take with a new key is decided in the local store by this server's share,
+/// whatever the policy of its limit says. Its receipt is that of a local take, and the source of the verdict is
+/// [`Local`](Source::Local). Such a newcomer can be refused although the shared store has counted nothing for it. When
+/// the shared store takes new keys again, it counts from 0 for this newcomer. So the bound above holds for newcomers.
 ///
 /// # Refunds, renewals and resets
 ///
@@ -136,6 +144,70 @@ impl<S: Store> FallbackStore<S> {
         timing
     }
 
+    /// Returns what the shared store decides. If it fails, returns the answer of the policies. If it takes no new keys of
+    /// a limit, the local store decides the hits with these keys.
+    async fn decide_shared(
+        &self,
+        now: Time,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;
+        if decided.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::NewKeys) {
+            // Only requests during an attack get here, so the future of all others stays small.
+            return Box::pin(self.decide_new_keys(now, timing, hits, decisions)).await;
+        }
+        self.or_by_policies(decided, now, hits, decisions)
+    }
+
+    /// Decides the hits that the shared store has marked as new in the local store, and the other hits in the shared
+    /// store. Either all hits of the request take their units, or none.
+    async fn decide_new_keys(
+        &self,
+        now: Time,
+        mut timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let is_new: SmallVec<[bool; 8]> = decisions.iter().map(|known| known.reason == Reason::NotAsked).collect();
+        let shares: SmallVec<[Quota; 4]> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
+        let new_hits = hits.iter().zip(&shares).zip(&is_new);
+        let new_hits: SmallVec<[Hit<'_>; 4]> = new_hits
+            .map(|((hit, share), is_new)| if *is_new { hit.with_quota(share) } else { self.placeholder(hit, true) })
+            .collect();
+        let mut local: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+        let mut verdict = self.local.decide_now(now, &new_hits, &mut local)?;
+        if !is_new.iter().all(|is_new| *is_new) {
+            // If the caller leaves before the shared store answers, dropping the takes gives them back.
+            let mut taken = LocalTakes::of(&self.local, now, &new_hits, &local);
+            let refused_binding = |hit: &Hit<'_>| if verdict.allowed { hit.binding } else { Binding::Enforce };
+            let shared = hits.iter().zip(&local).zip(&is_new);
+            let shared: SmallVec<[Hit<'_>; 4]> = shared
+                .map(|((hit, local), is_new)| match is_new {
+                    // A full local store can refuse a request although it allows a hit of it.
+                    true => self.placeholder(hit, local.allowed && verdict.allowed).with_binding(refused_binding(hit)),
+                    false => *hit,
+                })
+                .collect();
+            timing.is_second_half = true;
+            let decided = self.shared.decide(self.for_shared(timing), &shared, decisions).await;
+            verdict = self.or_by_policies(decided, now, &shared, decisions)?;
+            if verdict.allowed {
+                taken.refunds.clear();
+            } else {
+                taken.give_back(&mut local);
+            }
+        }
+        for (((hit, local), decision), _) in
+            hits.iter().zip(local).zip(decisions.iter_mut()).zip(&is_new).filter(|(_, is_new)| **is_new)
+        {
+            *decision = local;
+            mark(hit, decision);
+        }
+        Ok(verdict_of(hits, decisions, verdict.with_source(Source::Local)))
+    }
+
     /// Returns what the shared store decided. If the shared store failed, returns the answer of the policies. A
     /// malformed request stays an error.
     fn or_by_policies(
@@ -178,8 +250,7 @@ impl<S: Store> FallbackStore<S> {
         let verdict = if hits.iter().all(was_taken_locally) {
             before.with_source(Source::Local)
         } else {
-            let decided = self.shared.decide(self.for_shared(timing), &shared, decisions).await;
-            self.or_by_policies(decided, now, &shared, decisions)?
+            self.decide_shared(now, timing, &shared, decisions).await?
         };
         if hits.iter().any(is_local_refund) {
             let mut refunded = vec![Decision::default(); hits.len()];
@@ -268,7 +339,7 @@ impl<S: Store> Store for FallbackStore<S> {
     /// The local store decides at the time `timing.now`. So does the shared store, unless it has a clock.
     ///
     /// The source in the verdict is usually the source that the shared store reports. While the shared store fails, the
-    /// source is [`Local`](Source::Local) if a limit of the request has the policy `local`, and
+    /// source is [`Local`](Source::Local) if a limit of the request has the policy `local` or a new key, and
     /// [`Policy`](Source::Policy) if no limit of the request has it.
     ///
     /// # Errors
@@ -292,8 +363,52 @@ impl<S: Store> Store for FallbackStore<S> {
             // so that the futures of all other requests stay small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
-        let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;
-        self.or_by_policies(decided, now, hits, decisions)
+        self.decide_shared(now, timing, hits, decisions).await
+    }
+}
+
+/// Units that the local store took for a request that is not decided yet. If this value is dropped, they are given back.
+struct LocalTakes<'l> {
+    local: &'l MemoryStore,
+    now: Time,
+    /// The refund of each take, with the position of the take in the request.
+    refunds: SmallVec<[(usize, Hit<'l>); 4]>,
+}
+
+impl<'l> LocalTakes<'l> {
+    fn of(local: &'l MemoryStore, now: Time, hits: &[Hit<'l>], decisions: &[Decision]) -> LocalTakes<'l> {
+        // In reverse order, because a queue takes back only its last turn.
+        let refund = |(i, (hit, decision)): (usize, (&Hit<'l>, &Decision))| match (hit.op, decision.receipt) {
+            (Op::Take { cost, .. }, Some(_)) => {
+                let op = Op::Refund { cost, receipt: decision.receipt };
+                Some((i, hit.with_op(op).with_binding(Binding::Shadow)))
+            }
+            _ => None,
+        };
+        let refunds = hits.iter().zip(decisions).enumerate().rev().filter_map(refund).collect();
+        LocalTakes { local, now, refunds }
+    }
+
+    /// Gives the units back, and writes into `decisions` what is left then.
+    fn give_back(&mut self, decisions: &mut [Decision]) {
+        let refunds = std::mem::take(&mut self.refunds);
+        for (i, refund) in refunds {
+            let mut after = [Decision::default()];
+            // A refund of units that the store has just taken cannot fail. If it did, they would come back with time.
+            if self.local.decide_now(self.now, &[refund], &mut after).is_ok() {
+                let [after] = after;
+                let left = decisions[i].without_receipt().with_remaining(after.remaining);
+                decisions[i] = left.with_reset_after_ns(after.reset_after_ns).with_delay_ns(0);
+            }
+        }
+    }
+}
+
+impl Drop for LocalTakes<'_> {
+    fn drop(&mut self) {
+        for (_, refund) in std::mem::take(&mut self.refunds) {
+            let _ = self.local.decide_now(self.now, &[refund], &mut [Decision::default()]);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod conformance;
 mod fallback;
 mod fallback_bounds;
+mod new_keys;
 mod permit;
 mod reservation;
 mod several_quotas;

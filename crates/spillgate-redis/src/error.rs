@@ -16,6 +16,7 @@
 //! | `WrongType` | yes | no | delete the key that the error names |
 //! | `Moved` | yes | no | wait; if the URL is that of a single Redis server, write the URL of a cluster |
 //! | `NoScript` | yes | no | find the client that sends SCRIPT FLUSH |
+//! | `NewKeys` | no | no | raise [`Settings::new_keys_per_second`](crate::Settings::new_keys_per_second), or find the client that makes the keys |
 //! | `Malformed` | no | no | change the request: the store does not [support](crate::supports) it |
 //! | `Garbled` | yes | yes | delete the key that the error names, or report a bug |
 //! | `Other` | perhaps | no | read the detail |

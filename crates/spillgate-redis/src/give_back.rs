@@ -100,6 +100,10 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
             let reply = sent.map_err(|error| self.call.name_keys(error))?;
             let decoded = self.call.decode(&reply, decisions);
             if let Decoded::Verdict(verdict) = decoded.map_err(|error| self.call.name_keys(error.into()))? {
+                if let Some(new_keys) = &self.inner.new_keys {
+                    let was_absent = self.call.was_absent(&reply);
+                    new_keys.charge(self.hits, decisions, &verdict, was_absent.into_iter());
+                }
                 return Ok((verdict, reply));
             }
         }
@@ -277,6 +281,9 @@ impl LateTake {
             // The script has changed nothing.
             return Some((Time::EPOCH, Vec::new()));
         };
+        if let Some(new_keys) = &self.inner.new_keys {
+            new_keys.charge(&hits, &decisions, &verdict, call.was_absent(reply).into_iter());
+        }
         let refund = |(hit, decision): (&OwnedHit, &Decision)| {
             let Op::Take { cost, .. } = hit.op else { return None };
             decision.receipt.filter(|_| self.is_unowned(hit))?;

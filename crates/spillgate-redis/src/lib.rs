@@ -53,6 +53,7 @@ mod give_back;
 mod lists;
 mod memory;
 mod modes;
+mod new_keys;
 mod node;
 mod not_redis;
 mod settings;

@@ -10,6 +10,7 @@
 //! | `max_in_flight` | 0 | 2^28 |
 //! | `deny_cache_entries` | 0 | 2^24 |
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,6 +166,14 @@ pub struct Settings {
     /// setting is larger. A request in several slots refunds its units if one of the slots refuses, so units that
     /// caused a refusal there can become free soon.
     pub deny_cache_max_age: Duration,
+    /// How many new keys of each limit this store makes a second. It can make as many at once after a quiet second, and
+    /// the takes that are in flight at that moment can make more. `None` means any number.
+    ///
+    /// While a limit has no new keys left, the store looks for the keys of its takes before it sends the takes. If a key
+    /// does not exist, the request fails as [`NewKeys`](crate::StoreErrorKind::NewKeys), so a client that makes many keys
+    /// cannot fill Redis. Callers whose keys exist are decided as always. A `FallbackStore` decides the others by this
+    /// program's share of the limit. Limits with the same algorithm, window and capacity count together.
+    pub new_keys_per_second: Option<NonZeroU32>,
     /// How a `sliding_window_log` is stored.
     pub log: LogForm,
     /// Whether requests are sent as scripts. Turn this off for Redis servers and proxies that refuse scripts. A request
@@ -205,6 +214,7 @@ impl Settings {
             probe_every: Duration::from_millis(250),
             deny_cache_entries: 65_536,
             deny_cache_max_age: Duration::from_secs(1),
+            new_keys_per_second: None,
             log: LogForm::Packed,
             scripts: true,
         }

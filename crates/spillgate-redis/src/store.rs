@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::future::try_join_all;
 use spillgate_core::{
     Binding, Circuit, Decision, Hit, Op, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Time, Timing,
     Verdict,
@@ -30,6 +31,7 @@ use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::error::Error;
 use crate::failures::Failures;
 use crate::give_back::{GiveBack, Pending, Unclaimed};
+use crate::new_keys::{self, NewKeys};
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::node::{Node, probe_quota};
@@ -105,6 +107,12 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// * A queue takes back only its last turn. If others are behind it, the turn passes unused, and counts as lost.
 /// * A request in several slots that fails is given back in all slots, also if a policy then lets it pass.
 ///
+/// # New keys
+///
+/// A client that makes many keys can fill Redis, and then Redis refuses writes or evicts the states of other callers.
+/// [`Settings::new_keys_per_second`] bounds the keys. A take that finds no key left costs a second round trip, and waits
+/// at most half of the timeout for each.
+///
 /// # Failover
 ///
 /// A replica takes over with the writes that it has received from the primary. All other takes of the primary are lost.
@@ -130,6 +138,8 @@ pub(crate) struct Inner {
     pub(crate) deny_cache: DenyCache,
     pub(crate) encoder: Encoder,
     pub(crate) give_back: GiveBack,
+    /// `None` if the store makes any number of new keys.
+    pub(crate) new_keys: Option<NewKeys>,
     /// A late refund is executed only until this long after the decision, by the clock of Redis.
     pub(crate) refund_within: Duration,
     max_in_flight: usize,
@@ -193,6 +203,7 @@ impl RedisStore {
             deny_cache: DenyCache::new(settings.deny_cache_entries, max_age, has_one_clock),
             encoder: Encoder::new(settings),
             give_back: GiveBack::default(),
+            new_keys: settings.new_keys_per_second.map(NewKeys::new),
             refund_within: 2 * (settings.timeout + settings.connect_timeout),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
@@ -234,10 +245,11 @@ impl RedisStore {
         }
     }
 
-    /// Returns the deny cache's refusal if there is one, otherwise the decision of Redis.
+    /// Returns the deny cache's refusal if there is one, otherwise the decision of Redis. If `may_create` is false, the
+    /// keys of hits whose limits have no new keys left must exist.
     async fn decide_or_repeat(
         &self,
-        timeout: Duration,
+        (timeout, may_create): (Duration, bool),
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
@@ -250,21 +262,66 @@ impl RedisStore {
             ));
         }
         request::check_number(hits)?;
-        let sent = Instant::now();
+        let (mut sent, mut timeout) = (Instant::now(), timeout);
         let deny_cache = &self.inner.deny_cache;
         // If a caller passes a time, as a test does, the cache is not used, because it works with the time of Redis.
         let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
         }
+        if let Some(new_keys) = &self.inner.new_keys
+            && !may_create
+            && new_keys.is_any_short(hits, sent)
+        {
+            // Only requests during an attack get here, so the future of all others stays small.
+            Box::pin(self.find_keys(new_keys, timeout / 2, now, hits, decisions)).await?;
+            timeout = timeout.saturating_sub(sent.elapsed());
+            sent = Instant::now();
+        }
         let mut guard = deny_cache.guard(hits, sent);
-        let in_flight = InFlight::enter(&self.inner)
-            .ok_or_else(|| Error::new(StoreErrorKind::Overloaded, "too many requests in flight"))?;
+        let in_flight = InFlight::enter(&self.inner)?;
         let (verdict, observed) = self.decide_admitted(timeout, now, hits, decisions, (in_flight, unclaimed)).await?;
         if now.is_none() && !verdict.allowed {
             guard.learn(decisions, observed);
         }
         Ok(verdict)
+    }
+
+    /// Looks for the keys of hits whose limits have no new keys left.
+    ///
+    /// # Errors
+    /// [`NewKeys`](StoreErrorKind::NewKeys) if a key does not exist, and the errors of Redis. Nothing was charged.
+    async fn find_keys(
+        &self,
+        new_keys: &NewKeys,
+        timeout: Duration,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<(), Error> {
+        let in_flight = InFlight::enter(&self.inner)?;
+        let deadline = deadline::after(timeout.min(LONGEST));
+        let positions = new_keys.short(hits, Instant::now());
+        let looks: Option<Vec<_>> = positions.iter().map(|&i| self.inner.encoder.look(&hits[i])).collect();
+        let exist = match looks {
+            Some(looks) => try_join_all(looks.iter().map(|look| self.is_state(look, deadline))).await?,
+            None => {
+                // Shadow hits are decided independently of each other.
+                let peek = |i: &usize| hits[*i].with_op(Op::Peek).with_binding(Binding::Shadow);
+                let peeks: Vec<_> = positions.iter().map(peek).collect();
+                let mut found = vec![Decision::default(); peeks.len()];
+                self.decide_admitted(timeout, now, &peeks, &mut found, (in_flight, &mut None)).await?;
+                // A counter that counts anything needs time until it counts nothing.
+                found.iter().map(|found| found.reset_after_ns > 0).collect()
+            }
+        };
+        new_keys::check(hits, &positions, &exist, decisions)
+    }
+
+    async fn is_state(&self, look: &PlainCommands, deadline: Instant) -> Result<bool, Error> {
+        let call = Command::Plain(look);
+        let sent = self.inner.topology.send(&call, &Caller::default().0, deadline).await;
+        sent.map(|reply| plain::is_state(&plain::texts(&reply))).map_err(|error| call.name_keys(error))
     }
 
     /// Returns the verdict, and after a refusal also the states that the Redis servers showed. If the request fails,
@@ -421,7 +478,8 @@ impl RedisStore {
     pub async fn probe(&self, number: u32, timeout: Duration) -> Result<Verdict, Error> {
         let key = u128::from(number) << Hit::SLOT_SHIFT;
         let hits = [Hit::new(key, &self.inner.probe, Op::take(1), Binding::Enforce)];
-        self.decide_or_repeat(timeout.min(self.timeout), None, &hits, &mut [Decision::default()], &mut None).await
+        let timeout = timeout.min(self.timeout);
+        self.decide_or_repeat((timeout, true), None, &hits, &mut [Decision::default()], &mut None).await
     }
 
     /// Returns the health of the store now. This allocates, so call it for metrics and readiness, not for each request.
@@ -496,10 +554,11 @@ fn cluster_node_error() -> Error {
 pub(crate) struct InFlight(Arc<Inner>);
 
 impl InFlight {
-    fn enter(inner: &Arc<Inner>) -> Option<InFlight> {
+    fn enter(inner: &Arc<Inner>) -> Result<InFlight, Error> {
         let in_flight = InFlight(Arc::clone(inner));
         let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
-        (before < inner.max_in_flight).then_some(in_flight)
+        let is_full = || Error::new(StoreErrorKind::Overloaded, "too many requests in flight");
+        (before < inner.max_in_flight).then_some(in_flight).ok_or_else(is_full)
     }
 }
 
@@ -525,8 +584,10 @@ impl Store for RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let timeout = timing.timeout.unwrap_or(self.timeout);
+        let timeout = if timing.is_second_half { timeout / 2 } else { timeout };
         let mut unclaimed = None;
-        match self.decide_or_repeat(timeout, timing.now, hits, decisions, &mut unclaimed).await {
+        match self.decide_or_repeat((timeout, timing.is_second_half), timing.now, hits, decisions, &mut unclaimed).await
+        {
             Ok(verdict) => Ok(verdict),
             Err(error) => {
                 self.inner.failures[error.kind as usize].count(&error);

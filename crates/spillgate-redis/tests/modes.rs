@@ -2,6 +2,7 @@
 
 mod clusters;
 mod deny_cache;
+mod new_keys;
 mod transaction;
 
 use crate::support::client::RedisServer;

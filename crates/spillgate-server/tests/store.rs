@@ -10,6 +10,7 @@ mod failing;
 mod faults;
 mod fleet;
 mod lists;
+mod new_keys;
 mod overview;
 mod reservations;
 mod rotation;

@@ -67,6 +67,10 @@ kinds! {
         ClusterDown,
         /// The node did not have the script, even directly after the script was loaded.
         NoScript,
+        /// The store takes no new keys of a limit now, because it got too many of them. Nothing was applied. A store that
+        /// returns this kind marks the hits whose keys would be new: their decisions have the reason
+        /// [`NotAsked`](crate::Reason::NotAsked), and no other decision has it.
+        NewKeys,
         /// The request is invalid, or the store does not support it. The request was not sent.
         Malformed,
         /// The answer does not fit the request, or only a part of the request was executed.
@@ -95,6 +99,7 @@ impl StoreErrorKind {
             StoreErrorKind::Moved => "moved",
             StoreErrorKind::ClusterDown => "clusterdown",
             StoreErrorKind::NoScript => "noscript",
+            StoreErrorKind::NewKeys => "new_keys",
             StoreErrorKind::Malformed => "malformed",
             StoreErrorKind::Garbled => "garbled",
             StoreErrorKind::Other => "other",
@@ -121,6 +126,7 @@ impl StoreErrorKind {
             StoreErrorKind::Moved => "another node of its cluster has the key",
             StoreErrorKind::ClusterDown => "its cluster is down",
             StoreErrorKind::NoScript => "it lost the script again after the script was loaded",
+            StoreErrorKind::NewKeys => "it takes no new keys of this limit now, because too many were made",
             StoreErrorKind::Malformed => "it does not support this request",
             StoreErrorKind::Garbled => "its answer is invalid",
             StoreErrorKind::Other => "it answered with an error",
@@ -142,7 +148,8 @@ impl StoreErrorKind {
             | StoreErrorKind::OutOfMemory
             | StoreErrorKind::Moved
             | StoreErrorKind::ClusterDown
-            | StoreErrorKind::NoScript => true,
+            | StoreErrorKind::NoScript
+            | StoreErrorKind::NewKeys => true,
             StoreErrorKind::NoPermission
             | StoreErrorKind::WrongType
             | StoreErrorKind::Malformed

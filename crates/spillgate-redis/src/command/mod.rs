@@ -32,6 +32,7 @@ pub(crate) mod server_clock;
 pub(crate) mod state_codec;
 pub(crate) mod transaction;
 
+use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, OpKind, Quota, StoreError, StoreErrorKind, Time};
 use tokio::time::Instant;
 
@@ -86,6 +87,12 @@ impl Encoder {
         if self.scripts { request::supports(quota, op) } else { transaction::supports(quota, op) }
     }
 
+    /// Returns the command that looks for the state of this hit. `None` in a store without scripts: the names of its
+    /// counters change with time, so only a peek finds them.
+    pub(crate) fn look(&self, hit: &Hit<'_>) -> Option<PlainCommands> {
+        self.scripts.then(|| PlainCommands::look(hit, self.log))
+    }
+
     /// Returns the command for `hits`. All their states must be in one slot of the cluster.
     ///
     /// # Errors
@@ -109,7 +116,7 @@ impl Command<'_, '_, '_> {
         let key = match self {
             Command::Script(call) => call.keys().first().copied(),
             Command::Transaction(transaction) => transaction.key(),
-            Command::Plain(_) => return PlainCommands::slot(),
+            Command::Plain(plain) => return plain.slot,
         };
         key.map_or(0, |key| key.slot())
     }
@@ -174,6 +181,15 @@ impl Command<'_, '_, '_> {
             Command::Script(call) => call.decode(reply, decisions),
             Command::Transaction(transaction) => transaction.decode(reply, decisions),
             Command::Plain(_) => Err(StoreError::malformed("plain commands decide nothing")),
+        }
+    }
+
+    /// Returns for each hit whether its state was absent before the request. Empty if the reply does not show it.
+    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
+        match self {
+            Command::Script(call) => call.was_absent(reply),
+            Command::Transaction(transaction) => transaction.was_absent(reply),
+            Command::Plain(_) => SmallVec::new(),
         }
     }
 

@@ -1,11 +1,13 @@
-//! Plain commands on the lists that the servers of a fleet share.
+//! Plain commands: on the lists that the servers of a fleet share, and to see whether a state exists.
 //!
 //! These commands count nothing, so no decision is needed. A reply is only split into texts, in the order in which
 //! Redis sent them.
 
 use redis::{Cmd, Pipeline, Value};
+use spillgate_core::{Algorithm, Hit};
 
-use crate::command::key::slot_of_tag;
+use crate::command::key::{RedisKey, slot_of_tag};
+use crate::settings::LogForm;
 
 /// The beginning of all keys of the lists. In a cluster, the text in braces puts them into one slot.
 pub(crate) const PREFIX: &str = "sg:{lists}:";
@@ -23,22 +25,33 @@ pub(crate) struct PlainCommands {
     commands: Vec<Cmd>,
     /// The key that errors name.
     pub(crate) key: String,
+    /// The slot of the key.
+    pub(crate) slot: u16,
 }
 
 impl PlainCommands {
     pub(crate) fn one(key: &str, command: &Cmd) -> PlainCommands {
-        PlainCommands { commands: vec![command.clone()], key: key.to_owned() }
+        PlainCommands { commands: vec![command.clone()], key: key.to_owned(), slot: slot_of_tag(TAG) }
     }
 
     /// Returns commands that are executed in one atomic step.
     pub(crate) fn atomic(key: &str, commands: impl IntoIterator<Item = Cmd>) -> PlainCommands {
         let commands = [redis::cmd("MULTI")].into_iter().chain(commands).chain([redis::cmd("EXEC")]).collect();
-        PlainCommands { commands, key: key.to_owned() }
+        PlainCommands { commands, key: key.to_owned(), slot: slot_of_tag(TAG) }
     }
 
-    /// Returns the slot of all lists.
-    pub(crate) fn slot() -> u16 {
-        slot_of_tag(TAG)
+    /// Returns a command whose reply [shows whether the state of this hit exists](is_state). It costs Redis less than a
+    /// script does, and the store has the right to it.
+    pub(crate) fn look(hit: &Hit<'_>, log: LogForm) -> PlainCommands {
+        let key = RedisKey::with(hit, log);
+        let (name, fields): (_, &[&str]) = match (hit.quota.algorithm(), log) {
+            (Algorithm::SlidingWindowLog, LogForm::Packed) => ("LLEN", &[]),
+            (Algorithm::SlidingWindowLog, LogForm::Zset) => ("ZCARD", &[]),
+            (Algorithm::Concurrency, _) => ("HMGET", &["about", "until"]),
+            _ => ("GET", &[]),
+        };
+        let command = redis::cmd(name).arg(key.as_bytes()).arg(fields).clone();
+        PlainCommands { commands: vec![command], key: key.to_string(), slot: key.slot() }
     }
 
     pub(crate) fn write(&self, out: &mut Pipeline) {
@@ -49,6 +62,12 @@ impl PlainCommands {
             }
         }
     }
+}
+
+/// Returns whether the reply to a [look](PlainCommands::look) shows a state. A list or a sorted set that does not exist has
+/// the length 0, and no state is that text.
+pub(crate) fn is_state(reply: &PlainReply) -> bool {
+    reply.iter().flatten().any(|text| text != b"0")
 }
 
 /// Returns all texts and numbers in the reply as bytes, each after its length. The result is `None` if the reply has a

@@ -323,6 +323,12 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((parts.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
+    /// Returns for each hit whether its state was absent before the request. Empty if the reply does not show it.
+    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
+        let Some(parts) = self.read(reply) else { return SmallVec::new() };
+        self.state_of.iter().map(|state| parts.raws.get(*state).is_some_and(|raw| raw.is_empty())).collect()
+    }
+
     /// Decodes the states in the reply. `None` if the bytes of a state are invalid.
     fn states(&self, parts: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
         parts.raws.iter().zip(&parts.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()

@@ -161,6 +161,16 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         if reader.0.is_empty() { Ok(Decoded::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
 
+    /// Returns for each hit whether its counter was absent before the request. Empty if the reply does not show it.
+    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
+        let (counts, time) = reply.split_at(reply.len().saturating_sub(TIME_BYTES));
+        let Some(now) = read_time(time) else { return SmallVec::new() };
+        let mut reader = Reader(counts);
+        let mut was_absent =
+            |(hit, counter): (&Hit<'_>, &Counter)| Some(counter.read(hit, now, &mut reader)?.before == 0);
+        self.hits.iter().zip(&self.counters).map_while(&mut was_absent).collect()
+    }
+
     /// Returns the time of the decision, and each state after the decision with its key. `None` if the reply does not
     /// show them.
     pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {

@@ -206,6 +206,11 @@ pub const KEYS: &[Key] = &[
         "How long a server may repeat a refusal without asking the store. In a Redis Cluster, this time is never longer than \
          100ms. After this time, the server sees what other servers have taken, reset or refunded",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
+    key!("store.new_keys", One "COUNT/s|off", "off",
+        "How many new keys of each limit this server makes in the store, such as 1000/s. So a client that makes many keys cannot \
+         fill the store. While a limit is at this bound, callers whose keys exist are decided as always, and newcomers by this \
+         server's part of the limit, in its own memory. off means any number",
+        |s, v| s.store.new_keys = v.count_each_second_or("off", 1..=1_000_000)?),
     key!("memory.max_keys", One "COUNT", "10M",
         "How many keys the memory store may have",
         |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),

@@ -4,6 +4,7 @@
 //! conflict is an error.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Store {
     /// The maximum number of refusals in the deny cache. 0 switches the cache off.
     pub deny_cache: usize,
     pub deny_cache_max_age: Duration,
+    /// The maximum number of new keys of each limit that a server makes in the store in a second. `None` means any number.
+    pub new_keys: Option<NonZeroU32>,
 }
 
 /// Files with certificates for a store behind TLS.
@@ -217,6 +220,16 @@ pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&
     for path in changed.iter().filter(|path| path.starts_with("store.tls.") && !store.url.speaks_tls()) {
         let message = format!("`{path}` is for TLS, but `store.url` does not use TLS");
         found.push((*path, message, "write rediss:// (with a second s) in `store.url`, or remove this setting"));
+    }
+    if store.new_keys.is_some() && store.expected_nodes.is_none() {
+        let message =
+            "`store.new_keys` needs the number of servers, because each of them decides newcomers by its share"
+                .to_owned();
+        found.push((
+            "store.new_keys",
+            message,
+            "set `store.expected_nodes` to the highest number of servers that share the store",
+        ));
     }
     match (&store.tls.cert, &store.tls.key) {
         (Some(_), None) => found.push((

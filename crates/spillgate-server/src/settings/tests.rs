@@ -1,4 +1,5 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::text::Diagnostic;
@@ -171,6 +172,7 @@ store:
   log: zset
   deny_cache: off
   deny_cache_max_age: 200ms
+  new_keys: 2k/s
 ";
     let in_conf = |name: &str| Some(PathBuf::from("conf").join(name));
     let expected = Store {
@@ -195,6 +197,7 @@ store:
         log: LogForm::Zset,
         deny_cache: 0,
         deny_cache_max_age: Duration::from_millis(200),
+        new_keys: NonZeroU32::new(2000),
     };
     assert_eq!(from_file(text).expect("the settings are valid").store, expected);
     let text = "store: {url: rediss-sentinel://h/main, sentinel_user: u, sentinel_password_file: p, tls: {skip_name_check: on}}";
@@ -255,6 +258,8 @@ fn the_bounds_of_a_shared_store_are_those_of_the_errors() {
         ("max_in_flight: 1M", "max_in_flight: 1000001"),
         ("deny_cache: 10M", "deny_cache: 10000001"),
         ("deny_cache_max_age: 1ms", "deny_cache_max_age: 999us"),
+        ("new_keys: 1M/s\n  expected_nodes: 1", "new_keys: 1000001/s\n  expected_nodes: 1"),
+        ("new_keys: 1\n  expected_nodes: 1", "new_keys: 0/s\n  expected_nodes: 1"),
     ] {
         assert!(from_file(&with(good)).is_ok(), "{good}");
         let found = errors(&with(wrong));
@@ -453,6 +458,10 @@ fn wrong_values_of_a_store_are_reported_with_every_choice() {
         (
             "store: {url: redis://h, deny_cache: 0}",
             "1:37 `0` is out of range for `store.deny_cache`; choose 1 to 10000000, or `off`",
+        ),
+        (
+            "store: {url: redis://h, expected_nodes: 3, new_keys: 10/m}",
+            "1:54 `10/m` is not a value of `store.new_keys`; write a number of keys a second: 1000/s, 10k/s, or `off`",
         ),
         (
             "store: {url: redis:/h, expected_nodes: 3}",

@@ -3,6 +3,7 @@
 //! The file, the flags and the environment use the same readers, so that a value is written in the same way everywhere.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -207,6 +208,17 @@ impl<'v> Value<'v> {
         }
         let with_word = |error: SettingError| SettingError { help: format!("{}, or `{word}`", error.help), ..error };
         self.count(range).map(Some).map_err(with_word)
+    }
+
+    /// Reads a count for each second, such as `1000/s` or `1000`, or the word `word`, which means `None`.
+    pub(super) fn count_each_second_or(&self, word: &str, range: RangeInclusive<u32>) -> Read<Option<NonZeroU32>> {
+        let range = u64::from(*range.start())..=u64::from(*range.end());
+        let parse = |text: &str| parse_count(text.strip_suffix("/s").unwrap_or(text).trim_end());
+        if self.text()? == word {
+            return Ok(None);
+        }
+        let count = self.whole(parse, &range, "write a number of keys a second: 1000/s, 10k/s, or `off`")?;
+        Ok(u32::try_from(count).ok().and_then(NonZeroU32::new))
     }
 
     /// Reads a number of bytes: `256`, `64KiB`, `1MB`.

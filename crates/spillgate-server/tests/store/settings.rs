@@ -33,6 +33,7 @@ fn a_wrong_setting_is_reported_with_its_place_and_fix() {
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
         ("--store redis://h --store-scripts maybe", "neither true nor false"),
         ("--store redis://h --store-deny-cache none", "write a whole number"),
+        ("--store redis://h --store-new-keys 10/s", "`store.new_keys` needs the number of servers"),
         ("--store-deadline 20ms", "`store.deadline` is for a shared store, but `store.url` is memory"),
         ("--on-store-failure deny", "`on_store_failure` is for a shared store, but `store.url` is memory"),
         ("--store redis://h --on-store-failure alow", "did you mean `allow`?"),

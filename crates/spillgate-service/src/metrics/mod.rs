@@ -220,8 +220,7 @@ impl Metrics {
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         reg.build_info();
         let ([snapshots, snapshot_failures], [snapshot_time, snapshot_successful]) = of_snapshots(reg);
-        let states =
-            "Keys in the memory store. With a shared store, these keys were counted while the shared store failed";
+        let states = "Keys in the memory store. With a shared store, these keys were counted while the shared store failed or took no new keys";
         Metrics {
             requests: Requests::new(reg),
             decision_durations: reg.histogram(

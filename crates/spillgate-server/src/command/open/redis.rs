@@ -319,6 +319,7 @@ fn read_settings(settings: &Settings, connections: usize) -> Result<spillgate_re
         max_in_flight: store.max_in_flight,
         deny_cache_entries: store.deny_cache,
         deny_cache_max_age: store.deny_cache_max_age,
+        new_keys_per_second: store.new_keys,
         log: store.log,
         scripts: store.scripts,
         ..spillgate_redis::Settings::new("")
