@@ -36,7 +36,11 @@ impl Browsers {
     ///
     /// Most requests come from programs. Without the three header fields, this only costs the search for two of them.
     pub(super) fn check(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Failure> {
-        if !self.hosts.is_empty() && !is_known_host(&self.hosts, uri, authority(headers, uri)?) {
+        let is_known = || {
+            let authority = authority(headers, uri)?;
+            Ok::<_, Problem>(authority.is_some() && is_known_host(&self.hosts, uri, authority))
+        };
+        if !self.hosts.is_empty() && !is_known()? {
             return Err(Failure::Forbidden(
                 ServiceError::Forbidden("the name of this server in the URL (the header field `Host`) is unknown"),
                 "use an IP address or localhost, or add the name to the setting `http_hosts`",

@@ -130,7 +130,10 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
 
     /// Returns the heir of this request. `None` if the request takes nothing, or if too many takes wait already.
     fn late(&self) -> Option<Box<LateTake>> {
-        let takes = self.hits.iter().filter(|hit| hit.op.kind() == OpKind::Take).count();
+        // Nobody needs the units of a probe.
+        let probe = self.inner.probe.identity();
+        let is_take = |hit: &&Hit<'_>| hit.op.kind() == OpKind::Take && hit.quota.identity() != probe;
+        let takes = self.hits.iter().filter(is_take).count();
         if takes == 0 {
             return None;
         }

@@ -147,7 +147,7 @@ pub(crate) struct Inner {
     circuit_opened: Arc<Notify>,
     calls: Arc<CallCounters>,
     /// The quota of [probes](RedisStore::probe): one unit in each millisecond, so that a state soon expires.
-    probe: Quota,
+    pub(crate) probe: Quota,
     /// One element for each kind of error, in the order of [`StoreErrorKind::ALL`].
     failures: [Failures; StoreErrorKind::ALL.len()],
 }

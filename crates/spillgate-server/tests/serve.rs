@@ -187,6 +187,17 @@ fn an_address_that_cannot_be_bound_is_reported_with_its_fix() {
     assert!(folder.path("file").exists());
 }
 
+/// The system sends this signal if a write goes over the limit on the size of files.
+#[test]
+fn a_file_that_is_too_large_does_not_end_the_server() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    signal(server.process.id(), "XFSZ");
+    assert_eq!(http::get(server.http(), "/healthz", &[]).status, 200);
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+}
+
 #[test]
 fn a_token_file_has_to_hold_a_token() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("empty", "\n"), ("token", "s3cret\n")]);

@@ -349,6 +349,7 @@ fn a_name_of_the_http_listener_is_checked_only_if_names_are_set() {
     let app = app_for(&[], &["gate.internal"]);
     let rebound = send(&app, "/v1/check", &[("host", "evil.example")], ASK).problem(403);
     assert!(rebound.contains("http_hosts"), "{rebound}");
+    send(&app, "/v1/check", &[], ASK).problem(403);
     let probe = Request::get("/healthz").header("host", "evil.example").body(Body::empty()).expect("it is valid");
     assert_eq!(app.call(probe).status, 200, "a probe changes nothing");
 }

@@ -17,6 +17,10 @@ use super::snapshot::Saver;
 use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
 
+/// SIGXFSZ, of Linux and the BSDs: a write went over the limit on the size of files (`ulimit -f`). Without a handler, this
+/// signal ends the process. With one, the write fails, as on a full disk.
+const FILE_TOO_LARGE: SignalKind = SignalKind::from_raw(25);
+
 /// The target of the log lines about signals.
 pub(super) const TARGET: &str = module_path!();
 
@@ -36,6 +40,8 @@ impl HangUps {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let guard = runtime.enter();
         let hang_up = signal(SignalKind::hangup())?;
+        // The handler stays although nobody listens.
+        drop(signal(FILE_TOO_LARGE)?);
         drop(guard);
         Ok(HangUps { runtime, hang_up })
     }
