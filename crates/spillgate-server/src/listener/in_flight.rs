@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderMap, Request};
-use spillgate_service::metrics::Counter;
+use spillgate_service::metrics::{Counter, Metrics};
 
 use super::pool::{Account, Pool};
 
@@ -33,6 +33,15 @@ const FIELD_BYTES: usize = 120;
 const BODY_FACTOR: usize = 4;
 const LACKS: usize = 1 << (usize::BITS - 1);
 const NO_REQUEST: usize = usize::MAX;
+
+/// This part of the pool, one sixteenth, is only for the tables of connections, so that they can still grow when requests
+/// have used up the rest.
+const TABLES_PART: usize = 16;
+
+/// Makes the pool of all connections.
+pub(super) fn pool(bytes: usize, metrics: &Metrics) -> Pool {
+    Pool::new(bytes, bytes / TABLES_PART, metrics.in_flight.clone())
+}
 
 /// The requests in flight of one connection.
 #[derive(Debug)]
@@ -57,7 +66,11 @@ impl InFlight {
         let of_uri =
             uri.path().len() + uri.query().map_or(0, str::len) + uri.authority().map_or(0, |a| a.as_str().len());
         let bytes = REQUEST_BYTES + of_uri + head_bytes(request.headers());
-        self.fits(bytes).then_some(bytes)
+        if self.take(bytes) {
+            return Some(bytes);
+        }
+        self.refused(1);
+        None
     }
 
     /// Takes the bytes for a piece of a body. Returns whether they fit.
@@ -70,23 +83,33 @@ impl InFlight {
         let (bytes, polled) = (BODY_FACTOR * length, self.polled.load(Ordering::Relaxed));
         if polled == NO_REQUEST {
             self.end(mem::take(of_body));
-            let fits = self.fits(bytes);
-            *of_body = if fits { bytes } else { 0 };
-            return fits;
         }
-        let fits = self.fits(bytes);
-        self.polled.store(if fits { polled + bytes } else { polled | LACKS }, Ordering::Relaxed);
+        let fits = self.take(bytes);
+        if !fits {
+            self.refused(1);
+        }
+        if polled == NO_REQUEST {
+            *of_body = if fits { bytes } else { 0 };
+        } else {
+            self.polled.store(if fits { polled + bytes } else { polled | LACKS }, Ordering::Relaxed);
+        }
         fits
     }
 
-    /// Takes bytes. Returns whether they fit, and counts a refusal if not.
+    /// Takes bytes. Returns whether they fit.
     #[inline]
-    pub(super) fn fits(&self, bytes: usize) -> bool {
-        let fits = self.account.take(bytes);
-        if !fits {
-            self.refused.inc();
-        }
-        fits
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        self.account.take(bytes)
+    }
+
+    /// Takes bytes for the tables of the connection, which may also use what is kept for them. Returns whether they fit.
+    pub(super) fn take_for_tables(&self, bytes: usize) -> bool {
+        self.account.take_reserved(bytes)
+    }
+
+    /// Counts requests that were refused.
+    pub(super) fn refused(&self, requests: usize) {
+        self.refused.inc_by(requests as u64);
     }
 
     /// Polls a request with `poll`, and adds the bytes that it takes to `bytes`. Also returns whether its body fitted.
@@ -128,13 +151,11 @@ fn head_bytes(headers: &HeaderMap) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_service::metrics::Metrics;
-
     use super::*;
 
     fn in_flight(bytes: usize) -> (InFlight, Metrics) {
         let metrics = Metrics::new();
-        let pool = Arc::new(Pool::new(bytes, metrics.in_flight.clone()));
+        let pool = Arc::new(pool(bytes, &metrics));
         (InFlight::new(&pool, metrics.in_flight_refused.clone()), metrics)
     }
 
