@@ -78,8 +78,9 @@ impl Grpc {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let health = Health::server(Arc::clone(&service)).max_decoding_message_size(max_message_bytes);
-        let v1 = reflection().build_v1()?.max_decoding_message_size(max_message_bytes);
-        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(max_message_bytes);
+        let of_reflection = max_message_bytes.min(streams::REFLECTION_MESSAGE_BYTES);
+        let v1 = reflection().build_v1()?.max_decoding_message_size(of_reflection);
+        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(of_reflection);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
         let open = streams::OfListener::new(service.metrics().grpc_open_calls.clone());
         Ok(Grpc { service, grants, max_message_bytes, others, open })

@@ -17,6 +17,10 @@ pub(super) const OF_LISTENER: usize = 512;
 /// What one such call takes at most.
 const CALL_BYTES: usize = 16 << 10;
 
+/// The maximum length of a message to reflection, which names a file or a symbol. Only the last piece of these messages is
+/// counted as memory in flight, so what came before it must be a small part of [`CALL_BYTES`].
+pub(super) const REFLECTION_MESSAGE_BYTES: usize = 1 << 10;
+
 /// What all such calls of a listener take at most.
 pub const OPEN_CALLS_BYTES: usize = OF_LISTENER * CALL_BYTES;
 

@@ -42,6 +42,7 @@ use lease::LeaseKey;
 use problem::{Failure, Problem};
 use reservation_id::ReservationKey;
 use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
+pub use wait::LEFT_TURNS_BYTES;
 use wait::{Left, max_wait_ns};
 
 /// The longest time that a request can wait for its turn in the queue of a leaky bucket, whatever the settings say.

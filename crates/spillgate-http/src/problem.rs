@@ -5,20 +5,23 @@
 use std::borrow::Cow;
 
 use axum_core::response::IntoResponse;
-use bytes::{BufMut as _, BytesMut};
-use http::{HeaderMap, StatusCode};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use spillgate::{Clock, StoreErrorKind};
 use spillgate_service::ServiceError;
 
 use super::response::{PROBLEM_JSON, response};
-use super::{HttpState, Response, json};
+use super::{HttpState, json};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub status: StatusCode,
     detail: String,
     help: Cow<'static, str>,
+    /// The header field `Retry-After`, if the same request can succeed soon.
+    retry_after: Option<HeaderValue>,
 }
 
 #[derive(Serialize)]
@@ -34,7 +37,7 @@ struct ProblemBody<'a> {
 
 impl Problem {
     pub fn new(status: StatusCode, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
-        Problem { status, detail: detail.into(), help: help.into() }
+        Problem { status, detail: detail.into(), help: help.into(), retry_after: None }
     }
 
     pub fn bad_request(detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
@@ -51,20 +54,25 @@ impl Problem {
 
     /// Returns the problem of a request for which the server has no memory now.
     pub fn lacks_memory() -> Problem {
-        Problem::new(
+        let problem = Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many requests are in flight on this server",
             "send the request again; the bound is `limits.in_flight` in the settings",
-        )
+        );
+        Problem { retry_after: Some(HeaderValue::from_static("1")), ..problem }
     }
 
-    pub fn response(&self) -> Response {
+    pub fn response<B: From<Bytes>>(&self) -> http::Response<B> {
         let mut body = BytesMut::with_capacity(256);
         self.write_json(&mut body);
-        response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new())
+        let mut response = response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new());
+        if let Some(seconds) = &self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds.clone());
+        }
+        response
     }
 
-    pub fn write_json(&self, out: &mut BytesMut) {
+    pub(super) fn write_json(&self, out: &mut BytesMut) {
         let body = ProblemBody {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
@@ -156,7 +164,7 @@ impl From<ServiceError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> axum_core::response::Response {
-        self.response().map(axum_core::body::Body::new)
+        self.response()
     }
 }
 
@@ -175,6 +183,18 @@ mod tests {
         assert_eq!(status(ServiceError::Forbidden("no refunds")), 403);
         assert_eq!(status(ServiceError::Store(StoreError::new(StoreErrorKind::Timeout, "timed out"))), 503);
         assert_eq!(status(ServiceError::Store(StoreError::malformed("hits"))), 500);
+    }
+
+    /// The listener answers a request whose head does not fit with the same response as the reader of a body.
+    #[test]
+    fn a_request_that_does_not_fit_says_when_to_send_it_again() {
+        let response: http::Response<Bytes> = Problem::lacks_memory().response();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[RETRY_AFTER]),
+            (503, &HeaderValue::from_static("1"))
+        );
+        let other: http::Response<Bytes> = Problem::bad_request("no domain", "").response();
+        assert!(!other.headers().contains_key(RETRY_AFTER));
     }
 
     #[test]

@@ -5,7 +5,6 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::Full;
 use serde::Serialize;
 
 use super::Response;
@@ -22,11 +21,16 @@ pub(super) fn object(members: &impl Serialize) -> Response {
 
 /// Returns a response that caches do not keep. The map `headers` is emptied, and its memory is used for the header
 /// fields of the response.
-pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
+pub(super) fn response<B: From<Bytes>>(
+    status: StatusCode,
+    kind: HeaderValue,
+    body: Bytes,
+    mut headers: HeaderMap,
+) -> http::Response<B> {
     headers.clear();
     headers.insert(CONTENT_TYPE, kind);
     headers.insert(CACHE_CONTROL, NO_STORE);
-    let mut response = Response::new(Full::new(body));
+    let mut response = http::Response::new(B::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response

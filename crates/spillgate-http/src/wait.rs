@@ -24,6 +24,8 @@ use super::{HttpContext, HttpState};
 /// The most turns of clients that hung up which are remembered, about 200 bytes each. The turns of further clients pass
 /// unused, unless they are the last ones of their queues.
 const MAX_LEFT: usize = 4_096;
+/// What these turns take together at most: an entry has 192 bytes, and half of the places of a `BTreeMap` can be empty.
+pub const LEFT_TURNS_BYTES: usize = MAX_LEFT * 400;
 
 /// Units that a request has taken.
 #[derive(Clone, Debug)]

@@ -44,9 +44,12 @@ use crate::error::{Error, kind_of};
 use crate::node::send;
 use crate::store::{InFlight, Inner};
 
-/// The store waits for at most this many takes whose callers have left. With their quotas they need about 14 MiB. The
+/// The store waits for at most this many takes whose callers have left. With their quotas they need about 18 MiB. The
 /// units of further takes are counted as lost.
 const TAKES_MAX: usize = 1 << 16;
+/// What all these takes need together at most, in bytes, for each store: 176 bytes for a hit, 72 for its request, and what
+/// the allocator adds to the two.
+pub const LATE_TAKES_BYTES: usize = TAKES_MAX * 288;
 
 /// Counts the charges whose callers have left.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use spillgate::SystemClock;
 use spillgate_service::metrics::Metrics;
 use tokio::sync::watch;
 
-use super::Limits;
 use super::pool::Pool;
+use super::{Limits, in_flight};
 
 /// The memory that the connections of all workers share.
 #[derive(Clone)]
@@ -23,8 +23,8 @@ pub(super) struct Pools {
 impl Pools {
     pub(super) fn new(limits: &Limits, metrics: &Metrics) -> Pools {
         Pools {
-            unread: Arc::new(Pool::new(limits.unread, metrics.unread.clone())),
-            in_flight: Arc::new(Pool::new(limits.in_flight, metrics.in_flight.clone())),
+            unread: Arc::new(Pool::new(limits.unread, 0, metrics.unread.clone())),
+            in_flight: Arc::new(in_flight::pool(limits.in_flight, metrics)),
         }
     }
 }

@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll, ready};
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::RecvStream;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -89,7 +89,7 @@ where
                 }
                 let mut answer = match begun {
                     Some(begun) => open.answer(pin!(begun)).await,
-                    None => lacks(),
+                    None => Problem::lacks_memory().response(),
                 };
                 if open.activity.draining.load(Ordering::Relaxed) {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -115,19 +115,6 @@ fn failure<B: Default>() -> Response<B> {
     let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
-}
-
-/// The answer to a request that does not fit into the memory for requests in flight.
-fn lacks<B: From<Bytes>>() -> Response<B> {
-    let mut body = BytesMut::new();
-    let problem = Problem::lacks_memory();
-    problem.write_json(&mut body);
-    let mut response = Response::new(B::from(body.freeze()));
-    *response.status_mut() = problem.status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 /// A connection that first finds out its version of HTTP, and then serves that version.

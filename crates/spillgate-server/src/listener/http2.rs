@@ -173,9 +173,10 @@ impl<I, A, N, F> Streams<'_, I, A, N, F> {
         if self.has_queue {
             self.activity.in_flight.end(QUEUE_BYTES);
             self.has_queue = false;
-        } else if self.activity.in_flight.fits(QUEUE_BYTES) {
+        } else if self.activity.in_flight.take(QUEUE_BYTES) {
             self.has_queue = true;
         } else {
+            self.activity.in_flight.refused(self.read.len());
             for mut read in self.read.drain(..) {
                 read.stream.1.send_reset(Reason::REFUSED_STREAM);
                 self.activity.in_flight.end(read.bytes);
@@ -254,7 +255,8 @@ where
                 return Poll::Ready(ended.is_ok());
             }
             if !pays_for(open, &mut self.peak, self.activity) {
-                // Only the end of the connection frees these tables.
+                // Only the end of the connection frees these tables. Its calls are lost with it.
+                self.activity.in_flight.refused(self.read.len() + self.runner.waiting());
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 let _ = connection.poll_closed(cx);
                 return Poll::Ready(false);
@@ -316,7 +318,7 @@ where
 fn pays_for(open: usize, peak: &mut usize, activity: &Activity) -> bool {
     let more = open.saturating_sub(*peak);
     *peak = open.max(*peak);
-    more == 0 || activity.in_flight.fits(more * PEAK_BYTES)
+    more == 0 || activity.in_flight.take_for_tables(more * PEAK_BYTES)
 }
 
 /// Answers one call, unless the client resets it.

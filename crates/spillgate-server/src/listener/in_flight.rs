@@ -8,11 +8,12 @@
 //! HTTP/2 needs a bound for what arrives at once too, because h2 reads all frames that the socket has before it shows
 //! the first stream. So a connection reads at most [`TURN_BYTES`](super::turn::TURN_BYTES) in one turn.
 
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderMap, Request};
-use spillgate_service::metrics::Counter;
+use spillgate_service::metrics::{Counter, Metrics};
 
 use super::pool::{Account, Pool};
 
@@ -30,22 +31,32 @@ const REQUEST_BYTES: usize = 11 << 10;
 const FIELD_BYTES: usize = 120;
 /// The memory of a byte of a body. The body itself takes one, and what was parsed of it takes the others.
 const BODY_FACTOR: usize = 4;
+const LACKS: usize = 1 << (usize::BITS - 1);
+const NO_REQUEST: usize = usize::MAX;
+
+/// This part of the pool, one sixteenth, is only for the tables of connections, so that they can still grow when requests
+/// have used up the rest.
+const TABLES_PART: usize = 16;
+
+/// Makes the pool of all connections.
+pub(super) fn pool(bytes: usize, metrics: &Metrics) -> Pool {
+    Pool::new(bytes, bytes / TABLES_PART, metrics.in_flight.clone())
+}
 
 /// The requests in flight of one connection.
 #[derive(Debug)]
 pub(super) struct InFlight {
     account: Account,
     refused: Counter,
-    /// The bytes that the request that is polled now has taken. A connection polls one request at a time.
-    taken: AtomicUsize,
-    /// Whether the body of the request that is polled now did not fit.
-    lacks: AtomicBool,
+    /// The bytes that the body of the request that is polled now has taken in this poll, with the bit [`LACKS`] if it
+    /// did not fit. [`NO_REQUEST`] between the polls.
+    polled: AtomicUsize,
 }
 
 impl InFlight {
     pub(super) fn new(pool: &Arc<Pool>, refused: Counter) -> InFlight {
         let account = Account::new(pool, OWN_BYTES, BLOCK_BYTES);
-        InFlight { account, refused, taken: AtomicUsize::new(0), lacks: AtomicBool::new(false) }
+        InFlight { account, refused, polled: AtomicUsize::new(NO_REQUEST) }
     }
 
     /// Takes the bytes of a request whose head was read. Returns them, or `None` if they do not fit.
@@ -55,46 +66,61 @@ impl InFlight {
         let of_uri =
             uri.path().len() + uri.query().map_or(0, str::len) + uri.authority().map_or(0, |a| a.as_str().len());
         let bytes = REQUEST_BYTES + of_uri + head_bytes(request.headers());
-        self.fits(bytes).then_some(bytes)
+        if self.take(bytes) {
+            return Some(bytes);
+        }
+        self.refused(1);
+        None
     }
 
     /// Takes the bytes for a piece of a body. Returns whether they fit.
+    ///
+    /// Usually the request that is polled now reads its body, and has the bytes until it ends. But some bodies are read
+    /// by tasks of their own: those of reflection over gRPC, and of writes on the admin listener. Such a body has the
+    /// bytes of its last piece itself, in `of_body`. Its reader has a bound of its own for the pieces before.
     #[inline]
-    pub(super) fn read(&self, length: usize) -> bool {
-        let bytes = BODY_FACTOR * length;
-        let fits = self.fits(bytes);
-        if fits {
-            self.taken.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn read(&self, length: usize, of_body: &mut usize) -> bool {
+        let (bytes, polled) = (BODY_FACTOR * length, self.polled.load(Ordering::Relaxed));
+        if polled == NO_REQUEST {
+            self.end(mem::take(of_body));
+        }
+        let fits = self.take(bytes);
+        if !fits {
+            self.refused(1);
+        }
+        if polled == NO_REQUEST {
+            *of_body = if fits { bytes } else { 0 };
         } else {
-            self.lacks.store(true, Ordering::Relaxed);
+            self.polled.store(if fits { polled + bytes } else { polled | LACKS }, Ordering::Relaxed);
         }
         fits
     }
 
-    /// Takes bytes. Returns whether they fit, and counts a refusal if not.
+    /// Takes bytes. Returns whether they fit.
     #[inline]
-    pub(super) fn fits(&self, bytes: usize) -> bool {
-        let fits = self.account.take(bytes);
-        if !fits {
-            self.refused.inc();
-        }
-        fits
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        self.account.take(bytes)
+    }
+
+    /// Takes bytes for the tables of the connection, which may also use what is kept for them. Returns whether they fit.
+    pub(super) fn take_for_tables(&self, bytes: usize) -> bool {
+        self.account.take_reserved(bytes)
+    }
+
+    /// Counts requests that were refused.
+    pub(super) fn refused(&self, requests: usize) {
+        self.refused.inc_by(requests as u64);
     }
 
     /// Polls a request with `poll`, and adds the bytes that it takes to `bytes`. Also returns whether its body fitted.
     #[inline]
     pub(super) fn counted<T>(&self, bytes: &mut usize, poll: impl FnOnce() -> T) -> (T, bool) {
+        self.polled.store(0, Ordering::Relaxed);
         let polled = poll();
-        let taken = self.taken.load(Ordering::Relaxed);
-        if taken > 0 {
-            *bytes += taken;
-            self.taken.store(0, Ordering::Relaxed);
-        }
-        let lacks = self.lacks.load(Ordering::Relaxed);
-        if lacks {
-            self.lacks.store(false, Ordering::Relaxed);
-        }
-        (polled, !lacks)
+        let taken = self.polled.load(Ordering::Relaxed);
+        self.polled.store(NO_REQUEST, Ordering::Relaxed);
+        *bytes += taken & !LACKS;
+        (polled, taken & LACKS == 0)
     }
 
     /// Gives the bytes of a request back.
@@ -125,13 +151,11 @@ fn head_bytes(headers: &HeaderMap) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use spillgate_service::metrics::Metrics;
-
     use super::*;
 
     fn in_flight(bytes: usize) -> (InFlight, Metrics) {
         let metrics = Metrics::new();
-        let pool = Arc::new(Pool::new(bytes, metrics.in_flight.clone()));
+        let pool = Arc::new(pool(bytes, &metrics));
         (InFlight::new(&pool, metrics.in_flight_refused.clone()), metrics)
     }
 
@@ -141,7 +165,7 @@ mod tests {
         let request = Request::get("/v1/check").header("a", "b".repeat(10_000)).body(()).unwrap();
         let mut bytes = in_flight.begin(&request).unwrap();
         assert!(bytes > 10_000 + REQUEST_BYTES && bytes < 10_000 + 2 * REQUEST_BYTES, "{bytes}");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000)), (true, true));
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000, &mut 0)), (true, true));
         assert!(bytes > 50_000 && in_flight.account.held() == bytes, "{bytes}");
         assert!(metrics.in_flight.get() > 30_000);
         in_flight.end(bytes);
@@ -154,11 +178,27 @@ mod tests {
         let (in_flight, metrics) = in_flight(0);
         let small = Request::get("/v1/check").body(()).unwrap();
         let mut bytes = in_flight.begin(&small).expect("each connection has bytes of its own");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES)), (false, false));
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES, &mut 0)), (false, false));
         assert!(in_flight.counted(&mut bytes, || ()).1, "the next request is not concerned");
         in_flight.end(bytes);
         let large = Request::get("/v1/check").header("a", "b".repeat(OWN_BYTES)).body(()).unwrap();
         assert_eq!(in_flight.begin(&large), None);
         assert_eq!((metrics.in_flight_refused.get(), in_flight.account.held()), (2, 0));
+    }
+    #[test]
+    fn a_body_that_a_task_of_its_own_reads_has_its_bytes_itself_and_concerns_no_other_request() {
+        let (in_flight, metrics) = in_flight(0);
+        let request = Request::get("/v1/check").body(()).unwrap();
+        let mut of_body = 0;
+        for _ in 0..1000 {
+            assert!(in_flight.read(1000, &mut of_body), "only the last piece is counted");
+        }
+        assert_eq!((of_body, in_flight.account.held()), (BODY_FACTOR * 1000, BODY_FACTOR * 1000));
+        assert!(!in_flight.read(OWN_BYTES, &mut of_body));
+        assert_eq!((of_body, in_flight.account.held(), metrics.in_flight_refused.get()), (0, 0, 1));
+        let mut bytes = in_flight.begin(&request).unwrap();
+        let of_head = bytes;
+        assert!(in_flight.counted(&mut bytes, || ()).1, "the other request has lacked nothing");
+        assert_eq!(bytes, of_head, "the other request has read nothing");
     }
 }

@@ -210,11 +210,13 @@ pub(super) struct TimedBody<B> {
     allowed: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     activity: Arc<Activity>,
+    /// See [`InFlight::read`](super::in_flight::InFlight::read).
+    in_flight: usize,
 }
 
 impl<B> TimedBody<B> {
     pub(super) fn new(inner: B, allowed: Duration, activity: &Arc<Activity>) -> TimedBody<B> {
-        TimedBody { inner, allowed, timer: None, activity: Arc::clone(activity) }
+        TimedBody { inner, allowed, timer: None, activity: Arc::clone(activity), in_flight: 0 }
     }
 }
 
@@ -230,7 +232,7 @@ where
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
             if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref())
-                && !this.activity.in_flight.read(data.len())
+                && !this.activity.in_flight.read(data.len(), &mut this.in_flight)
             {
                 let lacks = io::Error::new(io::ErrorKind::OutOfMemory, "the memory for requests in flight is used up");
                 return Poll::Ready(Some(Err(lacks.into())));
@@ -253,6 +255,14 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl<B> Drop for TimedBody<B> {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            self.activity.in_flight.end(self.in_flight);
+        }
     }
 }
 

@@ -12,18 +12,21 @@ use spillgate_service::metrics::Gauge;
 #[derive(Debug)]
 pub(super) struct Pool {
     left: AtomicUsize,
+    /// The last bytes of the pool, which only [`Account::take_reserved`] takes.
+    reserve: usize,
     taken: Gauge,
 }
 
 impl Pool {
-    /// Makes a pool of `bytes`. The gauge `taken` shows how many of them connections have taken.
-    pub(super) fn new(bytes: usize, taken: Gauge) -> Pool {
-        Pool { left: AtomicUsize::new(bytes), taken }
+    /// Makes a pool of `bytes`, of which the last `reserve` are only for what is taken with
+    /// [`Account::take_reserved`]. The gauge `taken` shows how many bytes connections have taken.
+    pub(super) fn new(bytes: usize, reserve: usize, taken: Gauge) -> Pool {
+        Pool { left: AtomicUsize::new(bytes), reserve, taken }
     }
 
-    /// Takes `bytes` from the pool, if the pool has this many bytes. Returns whether they were taken.
-    fn draw(&self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
+    /// Takes `bytes` from the pool, if at least `kept` bytes are left then. Returns whether they were taken.
+    fn draw(&self, bytes: usize, kept: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes).filter(|left| *left >= kept);
         let drawn = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         if drawn {
             self.taken.add(bytes);
@@ -70,13 +73,23 @@ impl Account {
     pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {
         let wanted = self.held() + bytes;
         let capacity = self.own + self.drawn.load(Ordering::Relaxed);
-        wanted <= most && (wanted <= capacity || self.draw(wanted - capacity))
+        wanted <= most && (wanted <= capacity || self.draw(wanted - capacity, self.pool.reserve))
     }
 
     /// Counts `bytes` as in use, if they fit. Returns whether they did.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> bool {
         let fits = self.fits(bytes, usize::MAX);
+        if fits {
+            self.hold(bytes);
+        }
+        fits
+    }
+
+    /// Counts `bytes` as in use, if they fit, also into the reserve of the pool. Returns whether they did.
+    pub(super) fn take_reserved(&self, bytes: usize) -> bool {
+        let (wanted, capacity) = (self.held() + bytes, self.own + self.drawn.load(Ordering::Relaxed));
+        let fits = wanted <= capacity || self.draw(wanted - capacity, 0);
         if fits {
             self.hold(bytes);
         }
@@ -96,9 +109,9 @@ impl Account {
     }
 
     #[cold]
-    fn draw(&self, bytes: usize) -> bool {
+    fn draw(&self, bytes: usize, kept: usize) -> bool {
         let blocks = bytes.next_multiple_of(self.block);
-        let drawn = self.pool.draw(blocks);
+        let drawn = self.pool.draw(blocks, kept);
         if drawn {
             self.drawn.fetch_add(blocks, Ordering::Relaxed);
         }
@@ -129,7 +142,7 @@ mod tests {
     #[test]
     fn all_accounts_together_take_at_most_the_pool_and_give_all_of_it_back() {
         let taken = Gauge::default();
-        let pool = Arc::new(Pool::new(100, taken.clone()));
+        let pool = Arc::new(Pool::new(100, 0, taken.clone()));
         let accounts: Vec<_> = (0..4).map(|_| Account::new(&pool, 10, 40)).collect();
         assert!(accounts.iter().all(|account| account.take(10)), "each has 10 bytes of its own");
         assert_eq!(taken.get(), 0);
@@ -144,5 +157,15 @@ mod tests {
         assert!(accounts[2].take(1), "what was given back can be taken");
         drop(accounts);
         assert_eq!(taken.get(), 0);
+    }
+    #[test]
+    fn the_reserve_is_only_for_what_may_take_it() {
+        let pool = Arc::new(Pool::new(100, 30, Gauge::default()));
+        let account = Account::new(&pool, 10, 10);
+        assert!(account.take(80) && !account.take(1), "30 bytes are left");
+        assert!(account.take_reserved(30) && !account.take_reserved(1), "nothing is left");
+        account.release(30);
+        account.return_unused(0);
+        assert!(!account.take(1) && account.take_reserved(30), "what was given back is a reserve again");
     }
 }

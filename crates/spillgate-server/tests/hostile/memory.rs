@@ -96,7 +96,9 @@ fn fill_in_flight(row: &str, path: &str, stream: impl Fn(&mut Vec<u8>, u32)) {
     wait_read(&mut clients);
     // A request that has begun also counts toward the memory for its answer.
     let unread = attack.metric("spillgate_unread_bytes").unwrap_or(0);
-    assert_row(&attack, row, before, pool + unread + connections * CONNECTION);
+    // A future that is not optimized takes about twice as much, and the allocator keeps what closed connections had.
+    let unoptimized = if cfg!(debug_assertions) { 2 * pool } else { 0 };
+    assert_row(&attack, row, before, pool + unread + connections * CONNECTION + unoptimized);
     let refused = attack.metric("spillgate_in_flight_refused_total").unwrap_or(0);
     let taken = attack.metric("spillgate_in_flight_bytes").unwrap_or(0);
     assert!(refused > 0 && taken <= pool, "{row}: {refused} refused, {taken} bytes taken");
@@ -148,15 +150,26 @@ fn half_sent_bodies_over_http_1_are_refused_with_503() {
     let before = attack.spillgate.process.resident_bytes();
     let head = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 65536\r\n\r\n";
     let bytes = [head.as_slice(), &[b' '; 65_000]].concat();
-    let mut clients: Vec<_> = (0..count).map(|_| send(attack.spillgate.http(), &bytes)).collect();
-    let refused = eventually("requests are refused", || {
-        attack.metric("spillgate_in_flight_refused_total").filter(|refused| *refused > 0)
-    });
+    let clients: Vec<_> = (0..count).map(|_| send(attack.spillgate.http(), &bytes)).collect();
+    // A body takes four times its bytes. All but the bytes of its connection, 24 KiB, are blocks of the pool.
+    let fit = pool / ((4 * 65_000 - 24 * KIB).next_multiple_of(16 * KIB));
+    let refused = || attack.metric("spillgate_in_flight_refused_total").unwrap_or(0);
+    eventually("all bodies that do not fit are refused", || (refused() >= count - fit).then_some(()));
+    let taken = attack.metric("spillgate_in_flight_bytes").unwrap_or(0);
+    assert!(taken <= pool && taken > pool / 2, "{taken} bytes are taken, and the pool has {pool}");
     assert_row(&attack, "requests in flight: half-sent bodies over HTTP/1", before, pool + count * CONNECTION);
-    // The last client came when the pool was used up.
-    let mut answer = [0; 12];
-    clients.last_mut().unwrap().read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 503", "{refused} requests were refused");
+    // Each refused request has its answer, and the others wait for the rest of their bodies.
+    let is_refused = |client: &&TcpStream| {
+        client.set_nonblocking(true).unwrap();
+        let mut head = [0; 512];
+        let Ok(length) = client.peek(&mut head) else { return false };
+        let head = String::from_utf8_lossy(&head[..length]);
+        assert!(head.starts_with("HTTP/1.1 503") && head.contains("retry-after: 1\r\n"), "{head}");
+        true
+    };
+    eventually("each refused request has an answer", || {
+        (clients.iter().filter(is_refused).count() as u64 == refused()).then_some(())
+    });
     drop(clients);
     attack.end();
 }
@@ -187,10 +200,12 @@ fn health_watches_take_what_their_bound_allows() {
 
 #[test]
 fn pages_and_event_streams_take_what_their_bounds_allow() {
-    let attack = Attack::begin(&["--limits-receive", "60s"]);
-    http::get(attack.spillgate.admin(), "/metrics", &[]);
-    for (row, path) in [("pages of the admin listener", "/metrics"), ("event streams", "/events")] {
+    // A page has to be longer than what the socket takes, so that its client keeps its place.
+    for (row, path, rules) in [("pages of the admin listener", "/metrics", 20_000), ("event streams", "/events", 0)] {
+        let attack = Attack::with_rules(rules, &["--limits-receive", "60s"]);
+        http::get(attack.spillgate.admin(), "/metrics", &[]);
         let before = attack.spillgate.process.resident_bytes();
+        let mut statuses = Vec::new();
         // On Linux, all addresses of 127.0.0.0/8 are loopback. Each caller may have eight.
         let clients: Vec<_> = (0..80)
             .map(|number| {
@@ -201,12 +216,19 @@ fn pages_and_event_streams_take_what_their_bounds_allow() {
                 socket.connect(&attack.spillgate.admin().into()).unwrap();
                 let mut stream = TcpStream::from(socket);
                 write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-                stream.read_exact(&mut [0; 12]).unwrap();
+                let mut status = [0; 12];
+                stream.read_exact(&mut status).unwrap();
+                statuses.push(String::from_utf8_lossy(&status[9..]).into_owned());
                 stream
             })
             .collect();
+        let places = [vec!["200"; 64], vec!["503"; 16]].concat();
+        assert_eq!(statuses, places, "{row}: the first 64 have a place, and the others are refused");
         assert_row(&attack, row, before, 64 * 128 * KIB + 80 * CONNECTION);
         drop(clients);
+        eventually("the places are free again", || {
+            (http::get(attack.spillgate.admin(), "/metrics", &[]).status == 200).then_some(())
+        });
+        attack.end();
     }
-    attack.end();
 }

@@ -179,7 +179,7 @@ pub struct Metrics {
     pub grpc_open_calls: Gauge,
     /// Bytes of `limits.in_flight` that connections have taken.
     pub in_flight: Gauge,
-    /// Requests that were refused because `limits.in_flight` was used up.
+    /// Requests that were refused, or lost with their connection, because `limits.in_flight` was used up.
     pub in_flight_refused: Counter,
     /// Bytes of `limits.unread` that connections have taken.
     pub unread: Gauge,
@@ -281,8 +281,10 @@ impl Metrics {
                 "Bytes of limits.in_flight that connections have taken for their requests in flight",
                 Gauge::default(),
             ),
-            in_flight_refused: reg
-                .counter("in_flight_refused", "Requests that were refused because limits.in_flight was used up"),
+            in_flight_refused: reg.counter(
+                "in_flight_refused",
+                "Requests that were refused, or lost with their connection, because limits.in_flight was used up",
+            ),
             unread: reg.gauge(
                 "unread_bytes",
                 "Bytes of limits.unread that connections have taken for answers that clients have not read",

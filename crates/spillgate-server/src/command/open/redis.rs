@@ -268,13 +268,11 @@ pub(crate) fn settings_of(settings: &Settings, connections: usize) -> Result<spi
     Ok(spillgate_redis::Settings { reread: reread(settings, connections), ..read })
 }
 
-/// Returns the function that reads the files again. `None` if there are none, or if one of them is a pipe, which can be
-/// read only once.
+/// Returns the function that reads the files again, or `None` if there are none.
 fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
     let store = &settings.store;
     let secrets = [&store.password_file, &store.sentinel_password_file, &store.tls.ca, &store.tls.cert, &store.tls.key];
-    let files: Vec<_> = secrets.into_iter().flatten().collect();
-    if files.is_empty() || !files.iter().all(|path| path.is_file()) {
+    if secrets.into_iter().all(Option::is_none) {
         return None;
     }
     let (settings, logged_at) = (settings.clone(), Mutex::new(None::<Instant>));

@@ -21,11 +21,9 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 /// What the files had, or why they cannot be used, as a text for the log.
 type Tokens = Result<(Option<String>, Option<String>), String>;
 
-/// Starts the thread, which ends with the process. Does nothing if there are no tokens, or if a file is a pipe, which can
-/// be read only once.
+/// Starts the thread, which ends with the process. Does nothing if there are no tokens.
 pub(super) fn follow(settings: &Settings, access: &Access) -> io::Result<()> {
-    let mut files = settings.admin_token_file.iter().chain(&settings.admin_read_token_file);
-    if !access.has_token() || !files.all(|path| path.is_file()) {
+    if !access.has_token() {
         return Ok(());
     }
     let (settings, access) = (settings.clone(), access.clone());

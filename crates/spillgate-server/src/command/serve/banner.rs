@@ -122,14 +122,24 @@ pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal)
     }
     text.push_str("\nMemory that clients can hold at most, without the store and insight (sizing.md explains it):\n");
     text.push_str(&memory.text(false, terminal));
+    if sum >= USUAL_SUM {
+        text.push_str(
+            "This is 1GiB or more. The defaults stay below it with up to 15 workers, and each worker adds 4MiB: lower `workers` or \
+             `limits.connections` on a small machine.\n",
+        );
+    }
     terminal.print(&text);
 }
+
+/// The defaults stay below this sum on most machines.
+const USUAL_SUM: usize = 1 << 30;
 
 /// Returns the memory that clients can hold at most, by what holds it.
 fn memory_of_clients(settings: &Settings) -> Vec<(&'static str, usize)> {
     let listeners = settings.listeners().iter().filter(|(name, listen)| *name != "admin" && listen.is_some()).count();
     let workers = settings.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    worst_case(&settings.limits.clients, listeners, settings.admin.is_some(), workers)
+    let is_shared = settings.store.url != StoreUrl::Memory;
+    worst_case(&settings.limits.clients, listeners, settings.admin.is_some(), workers, is_shared)
 }
 
 fn mib(bytes: usize) -> String {

@@ -422,3 +422,85 @@ async fn a_client_that_is_asked_to_close_while_it_greets_closes() {
     let both = async { tokio::join!(leaving, ended) };
     timeout(PATIENCE, both).await.expect("the client and the server have ended");
 }
+
+/// Takes the bytes that requests may take, except `left` of them.
+fn use_up(activity: &Activity, left: usize) {
+    while activity.in_flight.take(4 << 10) {}
+    activity.in_flight.end(left);
+}
+
+/// Sends `calls` calls together, and returns how many of them the server refused. It answers no other.
+async fn count_refused(client: &mut SendRequest<Bytes>, path: &str, calls: usize) -> usize {
+    let mut answers = Vec::new();
+    for _ in 0..calls {
+        answers.push(ask(client, path).await);
+    }
+    let mut refused = 0;
+    for answer in answers {
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        refused += usize::from(matches!(answer, Ok(Err(error)) if error.reason() == Some(Reason::REFUSED_STREAM)));
+    }
+    refused
+}
+
+#[tokio::test]
+async fn a_connection_whose_streams_are_refused_keeps_its_begun_calls() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (activity, metrics, begun) =
+            (Arc::clone(&server.activity), Arc::clone(&server.metrics), Arc::clone(&server.begun));
+        let (mut client, permits, _) = server.client().await;
+        let waiting = ask(&mut client, "/wait").await;
+        while begun.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        use_up(&activity, 0);
+        assert_eq!(count_refused(&mut client, "/", 50).await, 50);
+        assert_eq!(metrics.in_flight_refused.get(), 50);
+        permits.add_permits(1);
+        is_answered(waiting).await;
+    };
+    tokio::select! {
+        () = asking => {}
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_tables_do_not_fit_ends_and_counts_each_lost_call() {
+    let (server, ended) = served(false);
+    let metrics = Arc::clone(&server.metrics);
+    let asking = async {
+        let (activity, begun) = (Arc::clone(&server.activity), Arc::clone(&server.begun));
+        let (mut client, ..) = server.client().await;
+        let _waiting = [ask(&mut client, "/wait").await, ask(&mut client, "/wait").await];
+        while begun.lock().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        use_up(&activity, 0);
+        while activity.in_flight.take_for_tables(4 << 10) {}
+        count_refused(&mut client, "/", 50).await
+    };
+    tokio::select! {
+        refused = asking => panic!("the connection is open, and refused {refused} calls"),
+        without_error = ended => assert!(!without_error),
+    }
+    assert_eq!(metrics.in_flight_refused.get(), 52);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_stream_whose_queue_does_not_fit_is_counted_as_refused() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (activity, metrics) = (Arc::clone(&server.activity), Arc::clone(&server.metrics));
+        let (mut client, ..) = server.client().await;
+        is_answered(ask(&mut client, "/").await).await;
+        use_up(&activity, 600 << 10);
+        assert_eq!(count_refused(&mut client, "/wait", WAITING_MAX + 8).await, 8);
+        metrics.in_flight_refused.get()
+    };
+    tokio::select! {
+        refused = asking => assert_eq!(refused, 8),
+        without_error = ended => panic!("the connection ended too early; it ended without an error: {without_error}"),
+    }
+}
