@@ -86,6 +86,9 @@ async fn many<C: Clock + 'static>(
     }
     let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 256), StatusCode::OK, 0);
     let mut pending = Pending::new(state);
+    // The client gets all answers at once. If it hangs up between two checks, it has none of them. A memory store decides
+    // all checks without a pause, so there only a wait gives the client time to hang up.
+    let can_hang_up = max_wait_ns > 0 || state.0.service.limiter().store().is_shared();
     body.put_u8(b'[');
     for (i, check) in checks.iter().enumerate() {
         if i > 0 {
@@ -94,7 +97,7 @@ async fn many<C: Clock + 'static>(
         let item = |summary: &Summary<'_>| {
             summary.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(summary).as_deref(), &mut body);
         };
-        let taken = (max_wait_ns > 0).then_some(&mut pending);
+        let taken = can_hang_up.then_some(&mut pending);
         match decide(state, check, max_wait_ns, taken, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {

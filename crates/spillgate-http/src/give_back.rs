@@ -38,8 +38,8 @@ const MAX_WAITING: usize = 8_192;
 /// The most turns, or rows of turns, that are remembered because other clients wait behind them.
 const MAX_LEFT: usize = 4_096;
 
-/// The most charges of one request that are kept for a hang-up: more than any usual list of checks has. With this bound, a
-/// small body cannot make the server remember megabytes.
+/// The most charges of one request that are kept for a hang-up: those of a full list of checks with one limit each. With
+/// this bound of about 64 KiB, a small body cannot make the server remember megabytes.
 const MAX_OF_REQUEST: usize = 256;
 
 /// How many charges are taken out of the queue at once. Their calls of the store are in flight together: enough for

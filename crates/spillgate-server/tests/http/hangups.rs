@@ -120,11 +120,16 @@ fn lost(app: &App) -> [u64; 4] {
     LOST.map(|reason| hangups(app).lost(reason).get())
 }
 
-/// Waits until what became of this many charges is known.
+/// Waits until what became of this many charges is known. No real time passes.
 async fn until_settled(app: &App, charges: u64) {
-    while hangups(app).given_back.get() + lost(app).iter().sum::<u64>() < charges {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let settled = || hangups(app).given_back.get() + lost(app).iter().sum::<u64>();
+    let all = async {
+        while settled() < charges {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
+    assert!(in_time.is_ok(), "{} of {charges} charges were given back or lost", settled());
 }
 
 fn retry_after_ms(app: &App, path: &str, body: &str) -> u64 {
@@ -260,4 +265,29 @@ fn charges_are_counted_as_lost_when_the_server_ends() {
     drop(app);
     let lost = LOST.map(|reason| service.metrics().hangups.lost(reason).get());
     assert_eq!(lost, [3, 0, 0, 0]);
+}
+
+#[test]
+fn a_list_of_checks_whose_client_hangs_up_between_two_of_them_keeps_no_charge() {
+    let check = |value: &str| format!(r#"{{"domain":"api","descriptors":[{{"tokens":"{value}"}}]}}"#);
+    let list = format!("[{},{},{}]", check("a"), check("b"), check("c"));
+    for path in ["/v1/check", "/v1/check?wait=1s"] {
+        let (app, _far) = on_far_store();
+        app.run(async {
+            let mut request = Box::pin(app.send(path, &list));
+            let first = Duration::from_millis(15);
+            assert!(tokio::time::timeout(first, request.as_mut()).await.is_err(), "the second check is in flight");
+            drop(request);
+            until_settled(&app, 1).await;
+        });
+        assert_eq!((hangups(&app).given_back.get(), lost(&app)), (1, [0; 4]), "{path}");
+        for value in ["a", "b", "c"] {
+            let remaining = app.post("/v1/check", &check(value)).json()["remaining"].as_u64();
+            assert_eq!(remaining, Some(99), "{path}: {value}");
+        }
+        // A list that is answered stays charged.
+        assert_eq!(app.post(path, &list).status, 200);
+        let remaining = app.post("/v1/check", &check("a")).json()["remaining"].as_u64();
+        assert_eq!((remaining, hangups(&app).given_back.get()), (Some(97), 1), "{path}");
+    }
 }
