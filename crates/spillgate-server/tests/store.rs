@@ -9,6 +9,7 @@ mod explain;
 mod failing;
 mod faults;
 mod fleet;
+mod hangups;
 mod lists;
 mod overview;
 mod reservations;
