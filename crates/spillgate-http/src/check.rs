@@ -11,10 +11,11 @@ use spillgate::rules::{Action, Request};
 use spillgate_service::ServiceError;
 
 use super::answer::Summary;
+use super::give_back::Pending;
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
 use super::response::{JSON, response};
-use super::wait::{Taken, wait_for_turn};
+use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
@@ -50,13 +51,15 @@ pub(super) async fn check<C: Clock + 'static>(
 ) -> Result<Response, Failure> {
     match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
-            let mut taken = Vec::new();
-            let (response, delay_ns) = decide(state, &check, max_wait_ns, &mut taken, |summary| {
+            let mut pending = Pending::new(state);
+            // Only a client that waits can hang up before its answer, so other requests allocate nothing here.
+            let taken = (max_wait_ns > 0).then_some(&mut pending);
+            let (response, delay_ns) = decide(state, &check, max_wait_ns, taken, |summary| {
                 let lease_id = state.lease_id(summary);
                 summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers)
             })
             .await?;
-            wait_for_turn(state, delay_ns, taken).await;
+            wait_for_turn(pending, delay_ns).await;
             Ok(response)
         }
         OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, headers)).await,
@@ -82,7 +85,10 @@ async fn many<C: Clock + 'static>(
         .into());
     }
     let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 256), StatusCode::OK, 0);
-    let mut taken = Vec::new();
+    let mut pending = Pending::new(state);
+    // The client gets all answers at once. If it hangs up between two checks, it has none of them. A memory store decides
+    // all checks without a pause, so there only a wait gives the client time to hang up.
+    let can_hang_up = max_wait_ns > 0 || state.0.service.limiter().store().is_shared();
     body.put_u8(b'[');
     for (i, check) in checks.iter().enumerate() {
         if i > 0 {
@@ -91,7 +97,8 @@ async fn many<C: Clock + 'static>(
         let item = |summary: &Summary<'_>| {
             summary.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(summary).as_deref(), &mut body);
         };
-        match decide(state, check, max_wait_ns, &mut taken, item).await {
+        let taken = can_hang_up.then_some(&mut pending);
+        match decide(state, check, max_wait_ns, taken, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {
                 let problem = Problem::from(error);
@@ -101,17 +108,17 @@ async fn many<C: Clock + 'static>(
         }
     }
     body.put_u8(b']');
-    wait_for_turn(state, longest_ns, taken).await;
+    wait_for_turn(pending, longest_ns).await;
     Ok(response(status, JSON, body.freeze(), headers))
 }
 
-/// Decides a check. Returns the result of `write`, and how long the request has to wait for its turn, in nanoseconds. If
-/// the client accepts a wait, what the request has taken is added to `taken`.
-async fn decide<C: Clock, R>(
+/// Decides a check. Returns the result of `write`, and how long the request has to wait for its turn, in nanoseconds.
+/// What the request has taken is added to `taken`.
+async fn decide<C: Clock + 'static, R>(
     state: &HttpState<C>,
     check: &Check<'_>,
     max_wait_ns: u64,
-    taken: &mut Vec<Taken>,
+    taken: Option<&mut Pending<'_, C>>,
     write: impl FnOnce(&Summary<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
     let rules = state.0.service.rules();
@@ -121,9 +128,8 @@ async fn decide<C: Clock, R>(
         request.add(descriptor.iter(), Action::Take(check.cost), None);
     }
     let answer = state.0.service.decide(&rules, &request, state.0.client).await?;
-    // Only a client that waits can hang up before its answer, so other requests allocate nothing here.
-    if max_wait_ns > 0 {
-        Taken::add(&answer, taken);
+    if let Some(taken) = taken {
+        taken.add(&answer);
     }
     Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
 }

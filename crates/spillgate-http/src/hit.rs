@@ -14,11 +14,12 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 use spillgate_service::{Protocol, Service, ServiceError};
 
 use super::answer::Summary;
+use super::give_back::Pending;
 use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
 use super::response::object;
-use super::wait::{Taken, wait_for_turn};
+use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
@@ -150,8 +151,11 @@ pub(super) async fn hit<C: Clock + 'static>(
     };
     let lease_id = state.lease_id(&summary);
     let response = summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers);
-    let taken = if verdict.delay_ns > 0 { Taken::of(&hits[0], &decision).into_iter().collect() } else { Vec::new() };
-    wait_for_turn(state, verdict.delay_ns, taken).await;
+    let mut pending = Pending::new(state);
+    if verdict.delay_ns > 0 {
+        pending.add_hit(&hits[0], &decision, &verdict);
+    }
+    wait_for_turn(pending, verdict.delay_ns).await;
     Ok(response)
 }
 

@@ -7,6 +7,7 @@ pub mod browsers;
 mod check;
 mod client_address;
 mod forward_auth;
+mod give_back;
 pub mod hit;
 pub mod json;
 mod lease;
@@ -38,12 +39,13 @@ pub use body::read_body;
 pub use browsers::Browsers;
 use forward_auth::Mapping;
 pub use forward_auth::{EntrySource, ForwardAuth, ValueSource};
+use give_back::Hangups;
+pub use give_back::MAX_BYTES as HANG_UPS_BYTES;
 use lease::LeaseKey;
 use problem::{Failure, Problem};
 use reservation_id::ReservationKey;
 use spillgate_service::{Client, Grants, Peer, Protocol, Readiness, Records, Service};
-pub use wait::LEFT_TURNS_BYTES;
-use wait::{Left, max_wait_ns};
+use wait::max_wait_ns;
 
 /// The longest time that a request can wait for its turn in the queue of a leaky bucket, whatever the settings say.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -108,8 +110,8 @@ struct HttpContext<C: Clock> {
     reservation_key: ReservationKey,
     records: Records,
     browsers: Browsers,
-    /// Turns of clients that hung up.
-    left: Left,
+    /// What clients that hung up have taken.
+    left: Hangups,
 }
 
 impl<C: Clock> HttpState<C> {
@@ -147,7 +149,7 @@ impl<C: Clock> HttpState<C> {
             reservation_key,
             records,
             browsers,
-            left: Left::default(),
+            left: Hangups::default(),
         })))
     }
 }

@@ -11,6 +11,7 @@ mod check;
 mod events;
 mod explain;
 mod forward_auth;
+mod hangups;
 mod hit;
 mod insight;
 mod lease;

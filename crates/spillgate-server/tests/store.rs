@@ -9,6 +9,7 @@ mod explain;
 mod failing;
 mod faults;
 mod fleet;
+mod hangups;
 mod lists;
 mod new_keys;
 mod overview;

@@ -145,11 +145,14 @@ impl App {
     }
 
     pub(crate) fn with_memory(options: HttpOptions, service_options: ServiceOptions, memory: MemoryOptions) -> App {
+        App::on(Backend::Memory(MemoryStore::new(memory)), options, service_options)
+    }
+
+    pub(crate) fn on(store: Backend, options: HttpOptions, service_options: ServiceOptions) -> App {
         let files = [RulesFile { name: "rules/api.yaml".into(), text: RULES.into() }];
         let mut rules = Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors:?}"));
         rules.open_sketches(None, NonZeroU32::MIN).expect("there is memory for the sketches");
         let clock = ManualClock::at(Time::EPOCH.after(Duration::from_secs(START_S)));
-        let store = Backend::Memory(MemoryStore::new(memory));
         let limiter = Limiter::with_clock(store, clock.clone());
         let service = Arc::new(Service::new(rules, limiter, service_options, Arc::new(Metrics::new())));
         let http = HttpState::new(Arc::clone(&service), options).expect("the options are valid");

@@ -2,8 +2,6 @@
 //!
 //! Applications read each member and header field. So the tests compare whole answers where possible.
 
-use std::future::{Future as _, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -213,65 +211,6 @@ fn a_queued_request_is_refused_without_a_charge_or_delayed_until_its_turn() {
     let (reply, held) = ask("?wait=10ms");
     assert_eq!((reply.status, held), (429, Duration::ZERO), "the delay in the queue is longer than `wait`");
     assert!(reply.problem(429).contains("longer than the request allows"));
-}
-
-/// Returns the answers to four clients that wait behind one another, and to one that comes when they have hung up.
-fn after_four_left(app: &App, path: &str, body: &str, order: [usize; 4]) -> (u64, u64) {
-    assert_eq!(app.post(path, body).status, 200);
-    let before = app.post(path, body).json()["retry_after_ms"].as_u64().expect("the next one would have to wait");
-    let waits = format!("{path}?wait=10s");
-    app.run(async {
-        let mut waiting: Vec<_> = (0..4).map(|_| Some(Box::pin(app.send(&waits, body)))).collect();
-        for one in waiting.iter_mut().flatten() {
-            let first = poll_fn(|context| Poll::Ready(one.as_mut().poll(context).is_pending())).await;
-            assert!(first, "the client waits for its turn");
-        }
-        for index in order {
-            waiting[index] = None;
-            tokio::task::yield_now().await;
-        }
-    });
-    (before, app.post(path, body).json()["retry_after_ms"].as_u64().expect("the next one would have to wait"))
-}
-
-#[test]
-fn turns_of_clients_that_hang_up_are_given_back_in_whatever_order_they_hang_up() {
-    let check = ("/v1/check", r#"{"domain":"api","descriptors":[{"queued":"x"}]}"#);
-    let list = ("/v1/check", r#"[{"domain":"api","descriptors":[{"queued":"x"}]}]"#);
-    let hit =
-        ("/v1/hit", r#"{"bucket":"b","key":"k","limit":2,"window_ms":1000,"algorithm":"leaky_bucket","queue":10}"#);
-    for (path, body) in [check, hit] {
-        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-            let (before, after) = after_four_left(&App::new(), path, body, order);
-            assert_eq!(before, after, "{path}, {order:?}: the queue is as long as before");
-        }
-    }
-    let app = App::new();
-    assert_eq!(app.post(check.0, check.1).status, 200);
-    app.run(async {
-        let mut waiting = Box::pin(app.send("/v1/check?wait=10s", list.1));
-        assert!(poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending())).await);
-        drop(waiting);
-        tokio::task::yield_now().await;
-    });
-    assert_eq!(app.post(check.0, check.1).json()["retry_after_ms"], 500, "a list gives its turns back too");
-}
-
-#[test]
-fn a_turn_before_that_of_a_client_that_still_waits_is_not_given_back() {
-    let (app, body) = (App::new(), r#"{"domain":"api","descriptors":[{"queued":"x"}]}"#);
-    assert_eq!(app.post("/v1/check", body).status, 200);
-    app.run(async {
-        let send = || Box::pin(app.send("/v1/check?wait=10s", body));
-        let (mut first, mut second) = (send(), send());
-        for one in [&mut first, &mut second] {
-            assert!(poll_fn(|context| Poll::Ready(one.as_mut().poll(context).is_pending())).await);
-        }
-        drop(first);
-        let begun = tokio::time::Instant::now();
-        assert_eq!(second.await, 200);
-        assert!(begun.elapsed() >= Duration::from_millis(900), "its turn is still one second away");
-    });
 }
 
 #[test]

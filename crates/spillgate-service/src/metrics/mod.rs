@@ -7,6 +7,7 @@
 mod admin;
 mod by_limit;
 mod by_rule;
+mod hangups;
 mod histogram;
 mod operator;
 mod page;
@@ -39,6 +40,7 @@ pub(crate) use by_limit::LimitCounters;
 pub use by_limit::LimitHits;
 pub use by_limit::judged_units;
 pub use by_rule::RuleCounters;
+pub use hangups::{HangupMetrics, LostCharge};
 pub(crate) use histogram::quantile_ns;
 pub use operator::OperatorMetrics;
 pub use page::Page;
@@ -177,6 +179,8 @@ pub struct Metrics {
     pub event_streams: Gauge,
     /// Health watches and calls of reflection that are open.
     pub grpc_open_calls: Gauge,
+    /// Charges of HTTP clients that hung up before their answer.
+    pub hangups: HangupMetrics,
     /// Bytes of `limits.in_flight` that connections have taken.
     pub in_flight: Gauge,
     /// Requests that were refused, or lost with their connection, because `limits.in_flight` was used up.
@@ -276,6 +280,7 @@ impl Metrics {
                 "Open health watches and calls of reflection over gRPC",
                 Gauge::default(),
             ),
+            hangups: HangupMetrics::new(reg),
             in_flight: reg.gauge(
                 "in_flight_bytes",
                 "Bytes of limits.in_flight that connections have taken for their requests in flight",
