@@ -315,7 +315,7 @@ fn a_limit_of_a_day_does_not_disturb_shorter_limits_in_the_sketch() {
     let (day, holder) = (build(Quota::fixed_window(100, SECOND * 86_400)), build(Quota::fixed_window(1, SECOND * 900)));
     let shorter = [1, 60, 3_600].map(|seconds| hundred_in(SECOND * seconds)).concat();
     for quota in shorter {
-        let (store, now) = (full_store(1, 1 << 17), at(200_000));
+        let (store, now) = (full_store(1, 1 << 18), at(200_000));
         assert!(hit(&store, 0, &holder, now).allowed);
         let admitted = (1..=10_000).filter(|key| hit(&store, *key, &day, now).allowed).count();
         assert!(admitted > 9_000, "the cells of the limit of a day are full, and it refuses some: {admitted}");
