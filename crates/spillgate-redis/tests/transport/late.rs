@@ -398,8 +398,10 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(set.map_or(0.3, |text| text.parse().expect("a number of seconds")))
 }
 
-/// The proxy never closes a connection, so nothing can be lost.
+/// The proxy never closes a connection, so nothing can be lost. On a machine that is too busy for deadlines of 10 ms, no
+/// request may be admitted in time, so only `make show-late-answers` runs this test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it depends on the speed of the machine"]
 async fn permits_and_estimates_have_an_owner_after_slow_replies() {
     for (wait_ms, of) in [(12, 1), (20, 1), (50, 1), (12, 2), (50, 2)] {
         let server = Server::start();
