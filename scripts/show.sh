@@ -195,7 +195,7 @@ case $name in
 
   # What happens when something breaks.
   late-answers)
-    LATE_SECONDS=10 cargo test --locked --package spillgate-redis --test main -- --include-ignored --nocapture transport::late:: ;;
+    LATE_SECONDS=10 tests "Replies that come too late" spillgate-redis --test main -- transport::late:: ;;
   eviction)
     export NEW_KEYS_REQUESTS="${NEW_KEYS_REQUESTS:-200000}" NEW_KEYS_TAKES="${NEW_KEYS_TAKES:-20000}"
     tests "A client that makes many keys" spillgate-redis --release --test main -- modes::new_keys::
