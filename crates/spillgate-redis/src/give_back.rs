@@ -44,12 +44,12 @@ use crate::error::{Error, kind_of};
 use crate::node::send;
 use crate::store::{InFlight, Inner};
 
-/// The store waits for at most this many takes whose callers have left. With their quotas they need about 18 MiB. The
-/// units of further takes are counted as lost.
-const TAKES_MAX: usize = 1 << 16;
-/// What all these takes need together at most, in bytes, for each store: 176 bytes for a hit, 72 for its request, and what
-/// the allocator adds to the two.
-pub const LATE_TAKES_BYTES: usize = TAKES_MAX * 288;
+/// The most hits of requests that wait for a late reply, or for the reply to their refund. The units of further requests
+/// are counted as lost.
+const HITS_MAX: usize = 1 << 16;
+/// The most memory of these requests: a hit has 176 bytes, and its request 72 if it has no other hit. The rest is for the
+/// allocator.
+pub const LATE_HITS_BYTES: usize = HITS_MAX * 288;
 
 /// Counts the charges whose callers have left.
 #[derive(Default)]
@@ -58,8 +58,8 @@ pub(crate) struct GiveBack {
     pub(crate) lost: AtomicU64,
     /// How often units were given back.
     pub(crate) given_back: AtomicU64,
-    /// The number of takes that wait for a late reply, or for the reply to their refund.
-    takes: AtomicUsize,
+    /// The number of hits of all requests that wait for a late reply, or for the reply to their refund.
+    hits: AtomicUsize,
 }
 
 /// A request that may have no reply yet. If its caller goes away, or its deadline passes, its units are given back.
@@ -117,7 +117,11 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
         if !error.kind.may_have_been_applied() {
             return None;
         }
-        let late = self.late()?;
+        let Some(late) = self.late() else {
+            // Otherwise a request beyond the bound would count once more when it is dropped.
+            self.slot.leave(|| None);
+            return None;
+        };
         // The reply to a script can still come if the deadline has passed, but not after any other error.
         let is_awaited = error.kind == StoreErrorKind::Timeout && late.script.is_some();
         let slot = is_awaited.then(|| std::mem::take(&mut self.slot));
@@ -131,18 +135,17 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
         }
     }
 
-    /// Returns the heir of this request. `None` if the request takes nothing, or if too many takes wait already.
+    /// Returns the heir of this request. `None` if the request takes nothing, or if too many hits wait already.
     fn late(&self) -> Option<Box<LateTake>> {
         // Nobody needs the units of a probe.
         let probe = self.inner.probe.identity();
-        let is_take = |hit: &&Hit<'_>| hit.op.kind() == OpKind::Take && hit.quota.identity() != probe;
-        let takes = self.hits.iter().filter(is_take).count();
-        if takes == 0 {
+        let is_take = |hit: &Hit<'_>| hit.op.kind() == OpKind::Take && hit.quota.identity() != probe;
+        if !self.hits.iter().any(is_take) {
             return None;
         }
-        let counts = &self.inner.give_back;
-        if counts.takes.fetch_add(takes, Ordering::Relaxed) + takes > TAKES_MAX {
-            counts.takes.fetch_sub(takes, Ordering::Relaxed);
+        let (counts, counted) = (&self.inner.give_back, self.hits.len());
+        if counts.hits.fetch_add(counted, Ordering::Relaxed) + counted > HITS_MAX {
+            counts.hits.fetch_sub(counted, Ordering::Relaxed);
             counts.lost.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -152,7 +155,7 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
         };
         let inner = Arc::clone(self.inner);
         let hits = self.hits.iter().map(OwnedHit::of).collect();
-        Some(Box::new(LateTake { inner, now: self.now, hits, takes, script, is_kept: false }))
+        Some(Box::new(LateTake { inner, now: self.now, hits, counted, script, is_kept: false }))
     }
 }
 
@@ -220,8 +223,8 @@ struct LateTake {
     inner: Arc<Inner>,
     now: Option<Time>,
     hits: Vec<OwnedHit>,
-    /// The number of takes among the hits.
-    takes: usize,
+    /// How many hits of [`HITS_MAX`] this request has. Its refund may have fewer hits.
+    counted: usize,
     /// The script that was called last. `None` for a transaction, which cannot be refunded.
     script: Option<&'static Script>,
     /// Whether the request was admitted nevertheless. The units of hits that their policy allowed then stay taken,
@@ -317,7 +320,7 @@ impl LateTake {
 
 impl Drop for LateTake {
     fn drop(&mut self) {
-        self.inner.give_back.takes.fetch_sub(self.takes, Ordering::Relaxed);
+        self.inner.give_back.hits.fetch_sub(self.counted, Ordering::Relaxed);
     }
 }
 

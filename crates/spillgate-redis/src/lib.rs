@@ -65,7 +65,7 @@ pub use command::script::{SCRIPT_COMMANDS, Script};
 pub use command::state_codec::decode_state;
 pub use command::transaction::TRANSACTION_COMMANDS;
 pub use error::{Cause, Error};
-pub use give_back::LATE_TAKES_BYTES;
+pub use give_back::LATE_HITS_BYTES;
 pub use lists::{LIST_COMMANDS, ListEntry, ListWrite};
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Reread, Settings, Tls};

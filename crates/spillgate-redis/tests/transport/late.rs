@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spillgate::{FallbackStore, MemoryOptions, MemoryStore};
-use spillgate_core::{Binding, Circuit, Decision, Hit, OnStoreFailure, Op, Quota, Store, Time, Timing};
+use spillgate_core::{Binding, Circuit, Decision, Hit, MAX_HITS, OnStoreFailure, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -245,6 +246,32 @@ async fn without_scripts_a_late_charge_is_counted() {
     assert!(task.await.expect_err("the task was aborted").is_cancelled());
     server.thaw();
     assert_eq!((store.refunds_lost(), store.given_back()), (2, 0));
+}
+
+/// Requests beyond the bound are counted at once, and those within it are given back. Afterwards there is room again.
+#[tokio::test]
+async fn late_requests_have_a_bound() {
+    const WITHIN_THE_BOUND: u64 = (1 << 16) / MAX_HITS as u64;
+    const MORE: u64 = 3;
+    let server = Server::start();
+    let store = store(&server).await;
+    let quota = a_day(10);
+    let late = async |first: u128| {
+        let hits: Vec<Hit<'_>> = (0..MAX_HITS as u128).map(|key| take(first + key, &quota)).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        store.decide(Timing::BY_STORE.within(WITHIN), &hits, &mut decisions).await.expect_err("Redis is frozen");
+    };
+    server.freeze();
+    let requests = WITHIN_THE_BOUND + MORE;
+    join_all((0..requests).map(|request| late(u128::from(request) * MAX_HITS as u128))).await;
+    assert_eq!((store.given_back(), store.refunds_lost()), (0, MORE));
+    server.thaw();
+    until("all others are given back", || store.given_back() == WITHIN_THE_BOUND).await;
+    server.freeze();
+    late(0).await;
+    server.thaw();
+    until("there is room again", || store.given_back() == WITHIN_THE_BOUND + 1).await;
+    assert_eq!(store.refunds_lost(), MORE);
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod signals;
 mod snapshot;
 mod snapshot_file;
 mod store_health;
+mod store_memory;
 mod store_transitions;
 mod sweep;
 mod warnings;
