@@ -110,8 +110,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// # New keys
 ///
 /// A client that makes many keys can fill Redis, and then Redis refuses writes or evicts the states of other callers.
-/// [`Settings::new_keys_per_second`] bounds the keys. A take that finds no key left costs a second round trip, and waits
-/// at most half of the timeout for each.
+/// [`Settings::new_keys_per_second`] bounds the keys. A take that finds no key left costs a second round trip. The
+/// first waits at most half of the timeout, and the second has what is left of it.
 ///
 /// # Failover
 ///
