@@ -166,7 +166,7 @@ impl<S: Store> FallbackStore<S> {
     async fn decide_new_keys(
         &self,
         now: Time,
-        mut timing: Timing,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
@@ -190,8 +190,7 @@ impl<S: Store> FallbackStore<S> {
                     false => *hit,
                 })
                 .collect();
-            timing.is_second_half = true;
-            let decided = self.shared.decide(self.for_shared(timing), &shared, decisions).await;
+            let decided = self.shared.decide_known_keys(self.for_shared(timing), &shared, decisions).await;
             verdict = self.or_by_policies(decided, now, &shared, decisions)?;
             if verdict.allowed {
                 taken.refunds.clear();

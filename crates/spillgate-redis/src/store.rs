@@ -287,6 +287,16 @@ impl RedisStore {
         Ok(verdict)
     }
 
+    /// Counts a request that was not decided, and makes its error the owner of what it may have charged.
+    fn failed(&self, error: Error, unclaimed: Option<Unclaimed>) -> StoreError {
+        self.inner.failures[error.kind as usize].count(&error);
+        let error = StoreError::from(error);
+        match unclaimed {
+            Some(unclaimed) => error.with_unclaimed(Box::new(unclaimed)),
+            None => error,
+        }
+    }
+
     /// Looks for the keys of hits whose limits have no new keys left.
     ///
     /// # Errors
@@ -583,20 +593,21 @@ impl Store for RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let timeout = timing.timeout.unwrap_or(self.timeout);
-        let timeout = if timing.is_second_half { timeout / 2 } else { timeout };
         let mut unclaimed = None;
-        match self.decide_or_repeat((timeout, timing.is_second_half), timing.now, hits, decisions, &mut unclaimed).await
-        {
-            Ok(verdict) => Ok(verdict),
-            Err(error) => {
-                self.inner.failures[error.kind as usize].count(&error);
-                let error = StoreError::from(error);
-                Err(match unclaimed {
-                    Some(unclaimed) => error.with_unclaimed(Box::new(unclaimed)),
-                    None => error,
-                })
-            }
-        }
+        let timeout = timing.timeout.unwrap_or(self.timeout);
+        let decided = self.decide_or_repeat((timeout, false), timing.now, hits, decisions, &mut unclaimed).await;
+        decided.map_err(|error| self.failed(error, unclaimed))
+    }
+
+    async fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let mut unclaimed = None;
+        let timeout = timing.timeout.unwrap_or(self.timeout) / 2;
+        let decided = self.decide_or_repeat((timeout, true), timing.now, hits, decisions, &mut unclaimed).await;
+        decided.map_err(|error| self.failed(error, unclaimed))
     }
 }

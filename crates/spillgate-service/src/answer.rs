@@ -82,7 +82,8 @@ impl<'a, 'p> AnswerView<'a, 'p> {
 
 #[inline]
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
-    let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
+    // `with_capacity` would copy the empty list once more.
+    let mut statuses = SmallVec::new();
     for planned in &plan.descriptors {
         statuses.push(status(planned, &plan.hits, decisions));
     }
