@@ -187,6 +187,8 @@ pub struct Metrics {
     pub in_flight_refused: Counter,
     /// Bytes of `limits.unread` that connections have taken.
     pub unread: Gauge,
+    /// Requests that were refused because `limits.unread` was used up.
+    pub unread_refused: Counter,
     /// Errors of the system call accept(2), without those that concern only the connection to be accepted.
     pub accept_errors: Counter,
     /// Lines that are not in the log, because standard error took no more and too many lines waited.
@@ -295,6 +297,8 @@ impl Metrics {
                 "Bytes of limits.unread that connections have taken for answers that clients have not read",
                 Gauge::default(),
             ),
+            unread_refused: reg
+                .counter("unread_refused", "Requests that were refused, because limits.unread was used up"),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             log_lines_lost: reg
                 .counter("log_lines_lost", "Lines of the log that were lost, because standard error took no more"),
