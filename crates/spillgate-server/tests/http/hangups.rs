@@ -350,6 +350,34 @@ fn descriptors_of_one_counter_that_are_decided_separately_are_all_given_back() {
 }
 
 #[test]
+fn charges_of_descriptors_that_are_decided_separately_are_counted_if_their_request_has_no_answer() {
+    let twice = r#"{"domain":"api","descriptors":[{"slow":"x"},{"slow":"x"}]}"#;
+    let left = |app: &App| app.post("/v1/check", &twice.replace("]}", r#"],"cost":0}"#)).json()["remaining"].as_u64();
+    let second = Duration::from_millis(15);
+    let charges = |app: &App| app.service.metrics().unanswered_charges.get();
+
+    let (app, _far) = on_far_store();
+    use_rules(&app, AS_ENVOY);
+    assert_eq!((app.post("/v1/check", twice).status, left(&app), charges(&app)), (200, Some(7), 0));
+    app.run(async {
+        let mut request = Box::pin(app.send("/v1/check", twice));
+        assert!(tokio::time::timeout(second, request.as_mut()).await.is_err(), "the second one is in flight");
+    });
+    assert_eq!((left(&app), charges(&app)), (Some(6), 1), "the client has hung up");
+
+    let (app, far) = on_far_store();
+    use_rules(&app, AS_ENVOY);
+    let status = app.run(async {
+        let mut request = Box::pin(app.send("/v1/check", twice));
+        assert!(tokio::time::timeout(second, request.as_mut()).await.is_err(), "the second one is in flight");
+        far.link.set(Fault::NotSent);
+        request.await
+    });
+    far.link.set(Fault::None);
+    assert_eq!((status.as_u16(), left(&app), charges(&app)), (503, Some(8), 1), "the second one has failed");
+}
+
+#[test]
 fn a_turn_of_the_shared_store_is_given_back_although_a_new_key_of_its_request_is_counted_locally() {
     let (app, far) = on_far_store();
     far.full_window_ns.store(3_600_000_000_000, Ordering::Relaxed);
