@@ -397,6 +397,28 @@ fn a_turn_of_the_shared_store_is_given_back_although_a_new_key_of_its_request_is
 }
 
 #[test]
+fn a_commit_whose_client_hangs_up_settles_all_slots() {
+    for hangs_up_after in [5, 15] {
+        let (app, _far) = on_far_store();
+        let body = r#"{"domain":"api","descriptors":[{"tokens":"a"},{"tokens":"b"}],"estimate":10}"#;
+        let id = app.post("/v1/reserve", body).json()["reservation_id"].clone();
+        let commit = format!(r#"{{"reservation_id":{id},"used":3}}"#);
+        app.run(async {
+            let after = Duration::from_millis(hangs_up_after);
+            let mut request = Box::pin(app.send("/v1/commit", &commit));
+            assert!(tokio::time::timeout(after, request.as_mut()).await.is_err(), "a slot is being settled");
+            drop(request);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+        for value in ["a", "b"] {
+            let peek = format!(r#"{{"domain":"api","descriptors":[{{"tokens":"{value}"}}],"cost":0}}"#);
+            assert_eq!(app.post("/v1/check", &peek).json()["remaining"], 97, "{value}, {hangs_up_after} ms");
+        }
+        assert_eq!(app.post("/v1/commit", &commit).status, 410);
+    }
+}
+
+#[test]
 fn charges_are_counted_as_lost_when_the_server_ends() {
     let (app, _far) = on_far_store();
     let body = format!(r#"[{QUEUED},{QUEUED},{{"domain":"api","descriptors":[{{"tokens":"7"}}]}}]"#);
