@@ -411,11 +411,26 @@ impl Drop for LocalTakes<'_> {
     }
 }
 
+/// Returns whether the units of a receipt were taken from the local store of a [`FallbackStore`], and not from its shared
+/// store.
+///
+/// A request can have receipts of both stores. [`Verdict::source`] is [`Local`](Source::Local) for the whole request then.
+///
+/// ```
+/// use spillgate_limiter::{Receipt, Time, is_local_receipt};
+///
+/// assert!(!is_local_receipt(Receipt::new(Time::EPOCH, 9)));
+/// ```
+#[must_use]
+pub const fn is_local_receipt(receipt: Receipt) -> bool {
+    receipt.mark & LOCAL != 0
+}
+
 /// Returns whether the hit refunds, renews or settles a take from the local store.
 fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
         Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } | Op::Settle { receipt, .. } => {
-            receipt.mark & LOCAL != 0
+            is_local_receipt(receipt)
         }
         _ => false,
     }

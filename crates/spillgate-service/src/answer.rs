@@ -109,6 +109,11 @@ impl<'p> Answer<'p> {
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
     }
 
+    /// Returns all hits of the request with their decisions. Descriptors can share a hit, which is here only once.
+    pub fn hits(&self) -> impl Iterator<Item = (&Hit<'p>, &Decision)> {
+        self.plan.hits.iter().zip(&self.decisions)
+    }
+
     /// Returns the binding limit of the whole request ([`Verdict::binding`]), with the index of its descriptor. Returns
     /// `None` if the verdict names no limit.
     #[inline]

@@ -181,6 +181,8 @@ pub struct Metrics {
     pub grpc_open_calls: Gauge,
     /// Charges of HTTP clients that hung up before their answer.
     pub hangups: HangupMetrics,
+    /// Charges of requests in domains with `compat: envoy` that got no answer.
+    pub unanswered_charges: Counter,
     /// Bytes of `limits.in_flight` that connections have taken.
     pub in_flight: Gauge,
     /// Requests that were refused, or lost with their connection, because `limits.in_flight` was used up.
@@ -283,6 +285,11 @@ impl Metrics {
                 Gauge::default(),
             ),
             hangups: HangupMetrics::new(reg),
+            unanswered_charges: reg.counter(
+                "unanswered_charges",
+                "Charges that stay although their request has no answer, because another descriptor of it failed or its client hung \
+                 up (compat: envoy)",
+            ),
             in_flight: reg.gauge(
                 "in_flight_bytes",
                 "Bytes of limits.in_flight that connections have taken for their requests in flight",
