@@ -47,12 +47,21 @@ impl Store for Far {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let is_new = |hit: &Hit<'_>| hit.quota.window_ns() == self.full_window_ns.load(Ordering::Relaxed);
-        if !timing.is_second_half && hits.iter().any(is_new) {
+        if hits.iter().any(is_new) {
             for (_, decision) in hits.iter().zip(decisions).filter(|(hit, _)| is_new(hit)) {
                 decision.reason = Reason::NotAsked;
             }
             return Err(StoreError::new(StoreErrorKind::NewKeys, "the test has made too many"));
         }
+        self.link.decide(timing, hits, decisions).await
+    }
+
+    async fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
         self.link.decide(timing, hits, decisions).await
     }
 }
