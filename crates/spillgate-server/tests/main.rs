@@ -14,6 +14,7 @@ mod hostile;
 mod http;
 mod insight;
 mod log_faults;
+mod log_formats;
 mod metrics;
 mod one_description;
 mod open_files;

@@ -8,6 +8,7 @@ mod answer;
 mod backend;
 mod blocked;
 mod client;
+pub mod counted_by;
 mod decide;
 mod error;
 pub mod explain;

@@ -121,6 +121,8 @@ pub struct Replay {
     pub time_field: Option<String>,
     /// The templates of the descriptors.
     pub descriptors: Vec<String>,
+    /// Settings that say how clients are counted.
+    pub flags: Vec<Setting>,
     /// The domain. `None` means the domain of the rules, if they have only one.
     pub domain: Option<String>,
     /// How far out of order a line can be.
