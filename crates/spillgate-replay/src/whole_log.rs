@@ -13,6 +13,8 @@ use super::report::{LimitReport, VerdictHours, WholeLog};
 const REFUSES_MUCH: u64 = 10;
 /// A caller is named in the verdict if it has at least this part of all refusals.
 const MAIN_CALLER: f64 = 0.5;
+/// With fewer refusals, the part of one caller says nothing.
+const REFUSALS_MIN: u64 = 10;
 
 impl LimitReport {
     /// Adds the verdict over the whole log, from the other figures of the report.
@@ -33,7 +35,8 @@ impl LimitReport {
     /// Returns the caller with most of the refusals, and its part of them, if one caller has at least half of them.
     #[must_use]
     pub fn main_caller(&self) -> Option<(&str, f64)> {
-        let top = self.callers.top_refused.first().filter(|_| self.callers.counted > 1)?;
+        let says_something = self.callers.counted > 1 && self.refused_requests >= REFUSALS_MIN;
+        let top = self.callers.top_refused.first().filter(|_| says_something)?;
         let part = top.counts.refused as f64 / self.refused_requests.max(1) as f64;
         (part >= MAIN_CALLER).then_some((&top.caller, part))
     }

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use memchr::{memchr_iter, memrchr};
 
+use super::lines::BYTE_ORDER_MARK;
 use super::reader::{LINE_BYTES_MAX, Reader};
 
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -153,6 +154,8 @@ impl Direction {
 /// this function could see.
 #[must_use]
 pub fn newest_first(beginning: &[u8], reader: &Reader) -> Option<Reader> {
+    let has_all = beginning.len() < BEGINNING_BYTES;
+    let beginning = beginning.strip_prefix(BYTE_ORDER_MARK).unwrap_or(beginning);
     if reader.is_json() && beginning.trim_ascii_start().first() == Some(&b'[') {
         return None;
     }
@@ -163,7 +166,7 @@ pub fn newest_first(beginning: &[u8], reader: &Reader) -> Option<Reader> {
             direction.add(time.as_nanos());
         }
     }
-    direction.is_back(beginning.len() < BEGINNING_BYTES).then_some(reader)
+    direction.is_back(has_all).then_some(reader)
 }
 
 #[cfg(test)]

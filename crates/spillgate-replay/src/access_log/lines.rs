@@ -16,7 +16,7 @@ use super::json_array::Object;
 use super::reader::LINE_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 2 * LINE_BYTES_MAX;
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The next line, or the error that ends the file.
 #[derive(Debug)]

@@ -278,6 +278,21 @@ fn a_file_with_its_newest_line_first_is_read_from_its_end() {
 }
 
 #[test]
+fn the_first_line_of_a_table_is_known_although_it_is_read_last() {
+    let text = "\u{feff}ts,remote_addr\r\n971211338,c\r\n971211337,b\r\n971211336,a";
+    let reader = super::reader("csv", &["remote_addr"]);
+    let own = newest_first(text.as_bytes(), &reader).expect("the newest line is the first one");
+    let input = LogInput::newest_first(Cursor::new(text), own).expect("memory can be read");
+    let mut log = Ordered::new(vec![input], &reader, Duration::ZERO);
+    for expected in [(4, "a"), (3, "b"), (2, "c")] {
+        let request = log.next().expect("there is a request");
+        assert_eq!((request.line, request.fields.value(0)), (expected.0, Some(expected.1)));
+    }
+    assert!(log.next().is_none());
+    assert_eq!((log.counts().lines, log.counts().unreadable.count), (3, 0));
+}
+
+#[test]
 fn a_stream_with_its_newest_line_first_is_not_decided() {
     for (step, out_of_order, is_wrong) in
         [(1, 60, false), (90, 60, true), (7_200, 60, true), (90, 3_600, false), (4, 60, true)]
