@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_change_is_never_written_with_two_equal_numbers() {
         let says = |then, today| instead(then, today, "its requests").into_string().replace('\u{a0}', " ");
-        let strong = |text: &str| text.replace('<', "").replace('>', "").replace("/strong", "").replace("strong", "");
+        let strong = |text: &str| text.replace(['<', '>'], "").replace("/strong", "").replace("strong", "");
         for (then, today, expected) in [
             ((100, 1_000), (200, 1_000), "10 % of its requests instead of 20 %. "),
             ((1_601, 10_000), (1_609, 10_000), "1,601 of its requests instead of 1,609. "),
