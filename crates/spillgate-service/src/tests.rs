@@ -112,7 +112,7 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     );
     drop(loaded);
     let lines = std::fs::read_to_string(log.path()).expect("the log can be read");
-    assert!(lines.contains("since the last such line refused=3"), "{lines}");
+    assert!(lines.contains("this limit has refused requests refused=3"), "{lines}");
 }
 
 /// Returns a service with insight, and its clock. All services of these tests hash keys with the same secret.
