@@ -5,6 +5,7 @@
 mod access_log;
 mod cli;
 mod cli_support;
+mod commands;
 mod docs;
 mod envoy;
 mod events;

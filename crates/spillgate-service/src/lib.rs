@@ -24,6 +24,7 @@ mod peeks;
 mod peer;
 mod readiness;
 mod refusals;
+pub mod reload_requests;
 pub mod reloads;
 mod request_log;
 mod reserve;
