@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::json;
@@ -61,7 +61,7 @@ fn named(key: &str, value: &str, domain: Option<&Text<'_>>) -> String {
 pub(super) async fn block<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ErrorResponse> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireBlock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, BLOCK))?;
     let new = NewBlock {
@@ -82,7 +82,7 @@ pub(super) async fn block<C: Clock>(
 pub(super) async fn unblock<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ErrorResponse> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireUnblock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, UNBLOCK))?;
     let unblocked = state.service.unblock(&wire.key, &wire.value, wire.domain.as_deref()).await.map_err(refused)?;

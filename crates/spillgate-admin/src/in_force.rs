@@ -2,7 +2,9 @@
 //!
 //! `/blocks`, `/shadows` and `/explain` share this code, so that they show blocks and switches in the same way.
 
+use axum::Extension;
 use axum::http::StatusCode;
+use axum::response::ErrorResponse;
 use serde::Serialize;
 use serde_json::{Value, json};
 use spillgate::{Clock, StoreErrorKind};
@@ -11,8 +13,14 @@ use spillgate_service::operator::{Block, ChangeError, Scope, Term};
 use spillgate_service::shared_store::SharedError;
 use spillgate_service::{Loaded, Service};
 
+use super::writes::Change;
+
 /// The log shows at most this many characters of each text that an operator has sent.
 const SHOWN_CHARS: usize = 64;
+
+/// What to do after a change that may have been made.
+const MAY_BE_STORED: &str =
+    "the change may have been made: look at GET /blocks or GET /shadows, and send it again if it is missing";
 
 #[derive(Serialize)]
 pub(super) struct BlockJson<'a> {
@@ -85,18 +93,23 @@ pub(super) fn shown(text: &str) -> String {
     format!("`{}`{}", text[..end].escape_debug(), if end < text.len() { "..." } else { "" })
 }
 
-/// Returns the answer to a change that was not made, or that may have been made.
-pub(super) fn refused(error: ChangeError) -> Problem {
+/// Returns the answer to a change that was not made, or that may have been made. The log says the same as the answer.
+pub(super) fn refused(error: ChangeError) -> ErrorResponse {
     let detail = error.to_string();
-    match error {
+    let problem = match error {
         ChangeError::Invalid(_, help) => Problem::bad_request(detail, help),
         ChangeError::NotFound(_, help) => Problem::new(StatusCode::NOT_FOUND, detail, help),
-        ChangeError::Store(error) => not_stored(&error, detail),
+        ChangeError::NotStored(error) => not_stored(&error, detail),
+        // Without a `Change`, the log says that the change is unknown.
+        ChangeError::MayBeStored(_) => {
+            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, MAY_BE_STORED).into();
+        }
         ChangeError::Full { help, .. } => Problem::new(StatusCode::CONFLICT, detail, help),
-    }
+    };
+    (Extension(Change("nothing".to_owned())), problem).into()
 }
 
-/// Returns the answer after an error of the shared store. It says whether the change may have been made.
+/// Returns the answer after an error of the shared store that has changed nothing.
 fn not_stored(error: &SharedError, detail: String) -> Problem {
     // Usually such an error has the kind `NoPermission`. Only if the store forbids nothing but EXEC, it has another
     // kind.
@@ -108,11 +121,6 @@ fn not_stored(error: &SharedError, detail: String) -> Problem {
         );
         return Problem::new(StatusCode::BAD_GATEWAY, detail, help);
     }
-    let help = match error.kind().may_have_been_applied() {
-        true => {
-            "the change may have been made: look at GET /blocks or GET /shadows, and send it again if it is missing"
-        }
-        false => "nothing was changed; try again when the store answers, or when the cause is repaired",
-    };
+    let help = "nothing was changed; try again when the store answers, or when the cause is repaired";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help)
 }

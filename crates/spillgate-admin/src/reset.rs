@@ -60,12 +60,28 @@ pub(super) async fn reset<C: Clock>(
     let change = Extension(Change(reset.to_string()));
     Ok(match outcome {
         Ok(()) => (change, Json(serde_json::json!({ "reset": reset.limits }))).into_response(),
-        Err(problem) => {
-            let mut response = problem.into_response();
-            response.extensions_mut().insert(change.0);
-            response
-        }
+        Err(problem) => (change, problem).into_response(),
     })
+}
+
+/// Returns the answer to a reset that failed. If the store failed, it says what was reset.
+fn failed(error: ServiceError, reset: &Reset) -> Problem {
+    let (detail, is_known) = (error.to_string(), reset.asked == reset.done);
+    let problem = Problem::from(error);
+    if problem.status != StatusCode::SERVICE_UNAVAILABLE {
+        return problem;
+    }
+    let help = match (reset.done, is_known) {
+        (0, true) => "nothing was reset; try again when the store answers".to_owned(),
+        (0, false) => {
+            "the reset may have been made: look at POST /peek, or reset again when the store answers".to_owned()
+        }
+        (done, true) => format!("only the first {done} descriptors were reset; reset again when the store answers"),
+        (done, false) => format!(
+            "the first {done} descriptors were reset, and the next one may have been; reset again when the store answers"
+        ),
+    };
+    Problem::new(problem.status, detail, help)
 }
 
 /// For each descriptor, resets all limits of the rule that the descriptor matches.
@@ -79,7 +95,7 @@ async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut R
         Err(error @ ServiceError::UnknownLimit(_)) => {
             Err(unknown(&error, &state.service.rules(), &wire.domain, &descriptors))
         }
-        done => Ok(done?),
+        outcome => outcome.map_err(|error| failed(error, reset)),
     }
 }
 
@@ -104,7 +120,11 @@ async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Res
     reset.callers.push(format!("caller {} of bucket {bucket}", state.service.caller_of(key)));
     reset.asked = 1;
     let hits = [Hit::new(key, &quota, Op::Reset, Binding::Enforce)];
-    let verdict = state.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut [Decision::default()]).await?;
+    let decided = state.service.hit(Protocol::Http, Some(wire.names()), &hits, &mut [Decision::default()]).await;
+    let verdict = decided.map_err(|error| {
+        state.service.end_failed(reset, &hits, &error);
+        failed(error, reset)
+    })?;
     if !verdict.allowed {
         return Err(not_reset().into());
     }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
@@ -119,7 +119,7 @@ struct SwitchedRule<'a> {
 pub(super) async fn shadow<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, ErrorResponse> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireShadow<'_> = object(&body).map_err(|error| Problem::bad_json(&error, SHADOW))?;
     let scope = wire.scope.map(|scope| match scope {
@@ -135,9 +135,11 @@ pub(super) async fn shadow<C: Clock>(
             (state.service.shadow_off(wire.rule.of(), scope).await.map_err(refused)?, None, "shadow off".to_owned())
         }
         (true, None) => {
-            return Err(Problem::bad_request("`for` is missing", "write how long, such as \"for\":\"30m\""));
+            return Err(Problem::bad_request("`for` is missing", "write how long, such as \"for\":\"30m\"").into());
         }
-        (false, Some(_)) => return Err(Problem::bad_request("`for` has no meaning with \"on\":false", "leave it out")),
+        (false, Some(_)) => {
+            return Err(Problem::bad_request("`for` has no meaning with \"on\":false", "leave it out").into());
+        }
     };
     let scopes: Vec<_> = scopes.into_iter().map(Scope::as_str).collect();
     let change = Change(format!("{what}: {}, scope {}", wire.rule.shown(), scopes.join(" and ")));

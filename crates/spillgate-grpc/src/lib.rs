@@ -3,6 +3,7 @@
 
 mod answer;
 mod health;
+mod lossy;
 mod message;
 mod rls;
 mod status;

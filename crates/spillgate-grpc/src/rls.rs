@@ -16,6 +16,7 @@ use spillgate_service::rls::{ReportedLimit, action, overriding};
 use spillgate_service::{Client, Grants, Protocol, Service, ServiceError, Status as DescriptorAnswer};
 use tonic::Status;
 
+use super::lossy;
 use super::message::{self, Writer};
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
@@ -72,6 +73,7 @@ impl RateLimits {
             });
             let message = message.await?;
             let decoded = RateLimitRequest::decode(&*message);
+            let decoded = decoded.or_else(|error| lossy::decode(&message).ok_or(error));
             (decoded.map_err(|error| self.undecodable(&error))?, is_late)
         };
         let now = now.filter(|_| !is_late);

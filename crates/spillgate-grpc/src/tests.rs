@@ -52,12 +52,22 @@ impl Body for Late {
 /// Returns a call that takes `hits` units from the token bucket with the number `bucket`. The message of the call
 /// arrives after `late` polls.
 fn take(bucket: u32, hits: u32, late: usize) -> Request<Late> {
-    let entry = Entry { key: "a".into(), value: bucket.to_string() };
+    take_from(bucket.to_string().as_bytes(), hits, late)
+}
+
+/// As [`take`], but from the token bucket of any bytes.
+fn take_from(value: &[u8], hits: u32, late: usize) -> Request<Late> {
+    // The message is encoded with another value of the same length, because a string cannot have all bytes.
+    let other = "#".repeat(value.len());
+    let entry = Entry { key: "a".into(), value: other.clone() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let wire = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: hits };
     let mut message =
         vec![0, 0, 0, 0, u8::try_from(wire.encoded_len()).expect("the message is shorter than 256 bytes")];
     wire.encode(&mut message).expect("the buffer has room for the message");
+    let at =
+        message.windows(other.len()).position(|bytes| bytes == other.as_bytes()).expect("the message has the value");
+    message[at..at + value.len()].copy_from_slice(value);
     let call = Request::post(SHOULD_RATE_LIMIT).header(CONTENT_TYPE, "application/grpc");
     call.body(Late(late, Some(message.into()))).expect("the request is valid")
 }
@@ -110,4 +120,19 @@ fn a_call_that_waits_is_decided_at_its_own_time() {
         );
         assert_eq!(code(poll(late)), Code::Ok, "the late call does not use the time of the batch");
     }
+}
+
+/// Envoy copies header fields of clients, which can have any bytes, and allows a request whose call fails.
+#[test]
+fn bytes_that_are_not_utf_8_fail_no_call() {
+    let connection = connection();
+    let now = Some(connection.now());
+    let call = |value: &[u8], hits| {
+        code(poll(pin!(connection.answer(Call::of(take_from(value, hits, 0), Instant::now(), now)))))
+    };
+    assert_eq!(call(b"a\xff", ALL), Code::Ok);
+    for value in [&b"a\xff"[..], b"a\xfe", b"a\xe2\x82", "a\u{fffd}".as_bytes()] {
+        assert_eq!(call(value, 1), Code::OverLimit, "each bad sequence becomes U+FFFD: {value:?}");
+    }
+    assert_eq!(call(b"a\xff\xff", 1), Code::Ok, "two bad sequences are another value");
 }

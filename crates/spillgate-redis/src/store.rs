@@ -489,7 +489,24 @@ impl RedisStore {
         let key = u128::from(number) << Hit::SLOT_SHIFT;
         let hits = [Hit::new(key, &self.inner.probe, Op::take(1), Binding::Enforce)];
         let timeout = timeout.min(self.timeout);
-        self.decide_or_repeat((timeout, true), None, &hits, &mut [Decision::default()], &mut None).await
+        let probed = self.decide_or_repeat((timeout, true), None, &hits, &mut [Decision::default()], &mut None).await;
+        probed.map_err(|error| match &self.inner.topology {
+            // These kinds come from a request. All other errors of a primary have its address, or its own words.
+            Topology::Single { node, .. } if error.kind.is_consequence() || error.kind.may_have_been_applied() => {
+                node.named(error)
+            }
+            _ => error,
+        })
+    }
+
+    /// Returns the address of the primary that the sentinels named last. `None` if the URL names no sentinels, or if no
+    /// sentinel has named a primary yet.
+    #[must_use]
+    pub fn primary(&self) -> Option<String> {
+        match &self.inner.topology {
+            Topology::Single { node, .. } => node.primary_address(),
+            Topology::Cluster(_) => None,
+        }
     }
 
     /// Returns the health of the store now. This allocates, so call it for metrics and readiness, not for each request.

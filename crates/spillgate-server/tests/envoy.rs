@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::http::{Response, Upstream, get, get_from};
+use crate::support::http::{Response, Upstream, get, get_from, get_with_bytes};
 use crate::support::process::Process;
 use crate::support::spillgate::Spillgate;
 use serde_json::Value;
@@ -202,6 +202,26 @@ fn no_spelling_of_a_path_avoids_its_limit() {
         assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, None), "{other}");
     }
     assert_eq!(envoy.counter("error"), 0);
+}
+
+/// The configuration sends the client's own field `x-user-id`. A value that made the whole call fail would also switch off
+/// the limit of the log-in page, because Envoy allows a request whose call fails.
+#[test]
+fn no_value_of_a_client_switches_off_another_limit() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+    for _ in 0..LOGIN_LIMIT {
+        assert_eq!(get(envoy.ingress, "/login", &[]).status, 200);
+    }
+    let long = vec![b'x'; 50_000];
+    for value in [&b"\xff"[..], b"7\xc3", b"", b"\xe2\x82\xac", &long, &[0xff; 50_000]] {
+        let refused = get_with_bytes(envoy.ingress, "/login", "x-user-id", value);
+        assert_eq!(refused.status, 429, "{:?}", &value[..value.len().min(9)]);
+    }
+    let statuses: Vec<_> =
+        (0..=2 * LIMIT).map(|_| get_with_bytes(envoy.ingress, "/", "x-user-id", b"\xff").status).collect();
+    assert!(statuses.contains(&429), "such a value has a limit of its own: {statuses:?}");
+    assert_eq!((envoy.counter("error"), envoy.counter("failure_mode_allowed")), (0, 0));
 }
 
 #[test]

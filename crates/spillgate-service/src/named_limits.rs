@@ -107,7 +107,8 @@ impl<C: Clock> Service<C> {
             }
             reset.asked += 1;
             let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-            let verdict = self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+            let decided = self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await;
+            let verdict = decided.inspect_err(|error| self.end_failed(reset, &plan.hits, error))?;
             if !verdict.allowed {
                 return Err(not_reset());
             }
@@ -115,6 +116,20 @@ impl<C: Clock> Service<C> {
             reset.done += 1;
         }
         Ok(())
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Corrects `reset` after its last reset has failed, if the store has certainly not applied it. If the limits are in
+    /// several slots of a cluster, the error of one slot says nothing about the others.
+    pub fn end_failed(&self, reset: &mut Reset, hits: &[Hit<'_>], error: &ServiceError) {
+        let is_atomic = || self.limiter.store().shared().is_none_or(|shared| shared.is_atomic(hits));
+        if let ServiceError::Store(error) = error
+            && !error.kind().may_have_been_applied()
+            && is_atomic()
+        {
+            reset.asked -= 1;
+        }
     }
 }
 
@@ -126,7 +141,8 @@ pub struct Reset {
     /// For each descriptor, a text that names the caller by its hash and its rule. For a hit with its own quota, the
     /// text has the bucket of the request instead of a rule.
     pub callers: Vec<String>,
-    /// For how many of `callers` a reset was sent to the store. This is one more than `done` if the last reset failed.
+    /// For how many of `callers` a reset was sent to the store. This is one more than `done` if the last reset failed, and
+    /// may have been applied.
     pub asked: usize,
     /// How many of `callers` were certainly reset.
     pub done: usize,

@@ -42,6 +42,9 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
     /// store works.
     fn last_error(&self) -> Option<SharedError>;
 
+    /// Returns the address of the primary, if the store finds it by sentinels and has found one.
+    fn primary(&self) -> Option<String>;
+
     /// Waits until there is a connection, at most for the connect timeout of the store.
     fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>>;
 

@@ -273,8 +273,11 @@ impl Cluster {
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
-        let connected = try_join_all(nodes.owners().iter().map(|member| member.node.wait_connected(deadline))).await;
-        connected.map(drop).map_err(|error| self.last_error().unwrap_or(error))
+        let connected = nodes.owners().iter().map(async |member| {
+            let connected = member.node.wait_connected(deadline).await;
+            connected.map_err(|error| error.at(&address_text(&member.address)))
+        });
+        try_join_all(connected).await.map(drop)
     }
 
     /// Returns one circuit for the whole cluster. It is closed if all nodes that own slots have closed circuits. It is

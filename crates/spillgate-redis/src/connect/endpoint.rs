@@ -56,8 +56,8 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Reads the logins and certificates again, finds the Redis server, connects and logs in. The scripts are not loaded. The [doctor](crate::doctor) calls this
-    /// function, and loads the scripts by itself.
+    /// Reads the logins and certificates again, finds the Redis server, connects and logs in. The scripts are not loaded. The
+    /// [doctor](crate::doctor) calls this function, and loads the scripts by itself.
     ///
     /// # Errors
     /// An error if Redis or the sentinels cannot be reached, or if the login fails.
@@ -71,12 +71,29 @@ impl Endpoint {
         }
     }
 
+    /// Returns the address of the primary that the sentinels named last. `None` if the URL names no sentinels, or if no
+    /// sentinel has named a primary yet.
+    pub(crate) fn primary_address(&self) -> Option<String> {
+        match &self.location {
+            Location::Address(_) => None,
+            Location::Sentinels(sentinels) => sentinels.named().map(|address| address_text(&address)),
+        }
+    }
+
+    /// Adds to an error of the primary its address, because the URL has only the addresses of the sentinels.
+    pub(crate) fn named(&self, error: Error) -> Error {
+        match self.primary_address() {
+            Some(address) => error.at(&format!("the primary {address}")),
+            None => error,
+        }
+    }
+
     /// Returns a connection to the primary, after ROLE and a second reply of the sentinels have confirmed the primary.
     async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
         let connector = &self.connector;
         let address = sentinels.address(connector).await?;
-        let mut primary = connector.open(&address).await?;
-        let role = primary.query(&redis::cmd("ROLE")).await?;
+        let mut primary = connector.open(&address).await.map_err(|error| self.named(error))?;
+        let role = primary.query(&redis::cmd("ROLE")).await.map_err(|error| self.named(error))?;
         // A primary that was paused during a failover still replies that it is the primary. So the sentinels are asked
         // again.
         let is_still_there = sentinels.address(connector).await? == address;

@@ -53,11 +53,19 @@ pub(crate) struct Sentinels {
     epoch: AtomicU64,
     /// The primary of the last connection. It is used if no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,
+    /// The primary that was returned last, for errors. Nobody may have reached it.
+    named: ArcSwapOption<ConnectionAddr>,
 }
 
 impl Sentinels {
     pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
-        Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
+        Sentinels {
+            addresses,
+            name,
+            epoch: AtomicU64::new(0),
+            last: ArcSwapOption::empty(),
+            named: ArcSwapOption::empty(),
+        }
     }
 
     /// Stores where the primary was found.
@@ -65,17 +73,29 @@ impl Sentinels {
         self.last.store(Some(Arc::new(address)));
     }
 
+    /// Returns the primary that [`address`](Sentinels::address) has returned last.
+    pub(crate) fn named(&self) -> Option<Arc<ConnectionAddr>> {
+        self.named.load_full()
+    }
+
     /// Returns the address of the primary, according to the sentinel that has seen the latest failover. If no sentinel
     /// replies, this is the address of the last primary. This method waits for `connector.sentinels_within` at most.
     ///
     /// # Errors
     /// No sentinel reports a primary, and either no last primary is known or a sentinel replied with an error. The
-    /// error is that of the failed sentinel that comes last in the URL, with its address. If no sentinel failed during
-    /// the wait, it is [`Timeout`](StoreErrorKind::Timeout).
+    /// error is that of the failed sentinel that comes last in the URL, with its address. The reply of a sentinel counts
+    /// more than a sentinel that cannot be reached. If no sentinel failed during the wait, the error is
+    /// [`Timeout`](StoreErrorKind::Timeout).
     ///
     /// [`ReadOnly`](StoreErrorKind::ReadOnly) if only some sentinels replied, and all of these missed a failover that
     /// the store already knows.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
+        let address = self.newest(connector).await?;
+        self.named.store(Some(Arc::new(address.clone())));
+        Ok(address)
+    }
+
+    async fn newest(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut replies: FuturesUnordered<_> = self
             .addresses
@@ -85,7 +105,7 @@ impl Sentinels {
             .collect();
         let mut until = Instant::now() + connector.sentinels_within;
         let (mut newest, mut replied, mut was_refused) = (None, 0, false);
-        let mut last_error = (0, Error::new(StoreErrorKind::Timeout, "no sentinel answered in time"));
+        let mut last_error = ((false, 0), Error::new(StoreErrorKind::Timeout, "no sentinel answered in time"));
         while let Ok(Some((i, reply))) = timeout_at(until, replies.next()).await {
             match reply {
                 Ok((epoch, address)) => {
@@ -98,14 +118,15 @@ impl Sentinels {
                     }
                 }
                 Err(error) => {
-                    was_refused |= !matches!(error.kind, StoreErrorKind::Disconnected | StoreErrorKind::Timeout);
-                    if i >= last_error.0 {
+                    let is_reply = !matches!(error.kind, StoreErrorKind::Disconnected | StoreErrorKind::Timeout);
+                    was_refused |= is_reply;
+                    if (is_reply, i) >= last_error.0 {
                         let error = error.at(&format!("the sentinel {}", address_text(&self.addresses[i])));
                         let cause = match error.kind {
                             StoreErrorKind::NoPermission => Cause::SentinelPermission,
                             _ => error.cause,
                         };
-                        last_error = (i, Error { cause, ..error });
+                        last_error = ((is_reply, i), Error { cause, ..error });
                     }
                 }
             }

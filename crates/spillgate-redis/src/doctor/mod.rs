@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, cmd};
 use spillgate_core::{QuotaError, StoreErrorKind, Time};
+use tokio::time::timeout;
 
 use crate::connect::connector::Connector;
 use crate::connect::endpoint::{Endpoint, Location};
@@ -31,7 +32,7 @@ use crate::connect::race::first_success;
 use crate::connect::sentinel::Sentinels;
 use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url, address_text};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::settings::Settings;
 
 use probe::{Probe, permitted, within};
@@ -137,7 +138,8 @@ pub struct ClusterReport {
 /// [`Settings::timeout`].
 ///
 /// # Errors
-/// The store cannot be reached, or the URL is invalid.
+/// The store cannot be reached, or the URL is invalid. A primary that sentinels name, but that does not answer, is a
+/// finding, not an error.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), spillgate_redis::Error> {
@@ -173,19 +175,37 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         }
     };
     let endpoint = Endpoint { connector, location };
-    let connected = within(settings.connect_timeout, endpoint.reach()).await?;
-    let mut probe = Probe::new(connected, settings.timeout);
-    probe.check_login().await?;
-    let server = server(probe, settings, None, now).await;
-    let sentinels = match &endpoint.location {
-        Location::Sentinels(sentinels) => sentinels.each(&endpoint.connector, settings.connect_timeout).await,
-        Location::Address(_) => Vec::new(),
+    let connected = timeout(settings.connect_timeout, endpoint.reach()).await;
+    let connected = connected.unwrap_or_else(|_| Err(endpoint.named(probe::late(settings.connect_timeout))));
+    let (server, sentinels) = match (connected, &endpoint.location) {
+        (Ok(connected), location) => {
+            let mut probe = Probe::new(connected, settings.timeout);
+            probe.check_login().await.map_err(|error| endpoint.named(error))?;
+            let server = server(probe, settings, None, now).await;
+            let server = ServerReport { error: server.error.map(|error| endpoint.named(error)), ..server };
+            let sentinels = match location {
+                Location::Sentinels(sentinels) => sentinels.each(&endpoint.connector, settings.connect_timeout).await,
+                Location::Address(_) => Vec::new(),
+            };
+            (server, sentinels)
+        }
+        (Err(error), Location::Sentinels(sentinels)) if is_silent(&error) => {
+            let Some(primary) = sentinels.named() else { return Err(error) };
+            let server = ServerReport { error: Some(error), ..ServerReport::of(&primary) };
+            (server, sentinels.each(&endpoint.connector, settings.connect_timeout).await)
+        }
+        (Err(error), _) => return Err(error),
     };
     let reply = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Error>)| SentinelReport {
         address: address_text(&address),
         primary: primary.map(|primary| address_text(&primary)),
     };
     Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(reply).collect() })
+}
+
+/// Returns whether a server does not answer, for a reason that only the server and the network can show.
+fn is_silent(error: &Error) -> bool {
+    matches!(error.kind, StoreErrorKind::Timeout | StoreErrorKind::Disconnected) && error.cause == Cause::Unknown
 }
 
 /// Examines the primaries of a cluster, one after the other. `first` is a connection to the node that replied first.

@@ -152,8 +152,11 @@ pub(super) fn permitted<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> 
 
 /// Returns the reply, or an error if it has not come after this time.
 pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let late = || Error::new(StoreErrorKind::Timeout, format!("no answer within {time:?}"));
-    timeout(time, reply).await.unwrap_or_else(|_| Err(late()))
+    timeout(time, reply).await.unwrap_or_else(|_| Err(late(time)))
+}
+
+pub(super) fn late(time: Duration) -> Error {
+    Error::new(StoreErrorKind::Timeout, format!("no answer within {time:?}"))
 }
 
 /// The quotas of the doctor's requests: four quotas of one minute with different algorithms, and `scratch`.

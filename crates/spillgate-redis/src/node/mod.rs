@@ -165,7 +165,18 @@ impl Node {
     /// # Errors
     /// There is no connection at the deadline. The error is the [last error](Node::last_error), if there is one.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
-        self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
+        let connected = self.pool.wait_connected(deadline).await;
+        connected.map_err(|error| self.last_error().unwrap_or_else(|| self.named(error)))
+    }
+
+    /// See [`Endpoint::named`].
+    pub(crate) fn named(&self, error: Error) -> Error {
+        self.pool.endpoint.named(error)
+    }
+
+    /// See [`Endpoint::primary_address`].
+    pub(crate) fn primary_address(&self) -> Option<String> {
+        self.pool.endpoint.primary_address()
     }
 
     /// See [`Pool::last_error`].

@@ -230,16 +230,6 @@ impl Pool {
             return self.breaker.inconclusive();
         }
         self.notify_if_opened(self.breaker.failed(self.at_ns(now)));
-        if self.breaker.circuit() == Circuit::Closed {
-            return;
-        }
-        if self.last_error.load().is_none() {
-            self.last_error.store(Some(Arc::new(Error::new(StoreErrorKind::Timeout, "no answer before the deadline"))));
-        }
-        // A reply on another connection may have closed the circuit meanwhile.
-        if self.breaker.circuit() == Circuit::Closed {
-            self.last_error.store(None);
-        }
     }
 
     /// Reports that the node itself says that it is down. The breaker opens at once, even after fewer failures than
@@ -300,7 +290,10 @@ impl Pool {
     /// Returns the error of the last attempt to connect, or the error that opened the circuit. `None` if there was no
     /// such error, or if the store has connected to the node or closed the circuit after it.
     pub(crate) fn last_error(&self) -> Option<Error> {
-        self.last_error.load().as_deref().cloned()
+        // Each other error is stored before it opens the circuit.
+        let late = || self.endpoint.named(Error::new(StoreErrorKind::Timeout, "no answer before the deadline"));
+        let is_open = self.breaker.circuit() != Circuit::Closed;
+        self.last_error.load().as_deref().cloned().or_else(|| is_open.then(late))
     }
 
     pub(crate) fn found(&self) -> Option<ConnectionAddr> {
@@ -344,7 +337,7 @@ impl Keeper {
         let mut pause = FIRST_PAUSE;
         loop {
             let connected = timeout(pool.connect_timeout, pool.endpoint.connect()).await;
-            let late = || Error::new(StoreErrorKind::Timeout, "not connected in time");
+            let late = || pool.endpoint.named(Error::new(StoreErrorKind::Timeout, "not connected in time"));
             match connected.unwrap_or_else(|_| Err(late())) {
                 Ok(connected) => {
                     let since = Instant::now();

@@ -4,7 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use spillgate_redis::{RedisStore, Settings, StoreErrorKind};
+use spillgate_core::Time;
+use spillgate_redis::doctor::examine;
+use spillgate_redis::{Cause, RedisStore, Settings, StoreErrorKind};
+use spillgate_testkit::free_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -18,6 +21,8 @@ enum Report {
     Gone,
     /// The sentinel does not reply.
     Nothing,
+    /// The sentinel does not know the name of the primary.
+    Unknown,
     /// The sentinel reports the epoch of the latest failover, and the port of the primary since that failover.
     Primary(u64, u16),
 }
@@ -53,7 +58,8 @@ async fn reply_to(mut client: TcpStream, reported: Report) {
         let reply = match reported {
             Report::Gone => return,
             Report::Nothing => continue,
-            Report::Primary(..) if request[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
+            _ if request[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
+            Report::Unknown => "-ERR No such master with that name\r\n*-1\r\n".to_owned(),
             Report::Primary(epoch, port) => format!(
                 "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n",
                 port.to_string().len()
@@ -168,5 +174,39 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
             .expect("the store does not wait for the silent sentinel")
             .expect("the other sentinels report the primary");
         silent.tell(Report::Primary(1, server.port()));
+    }
+}
+
+/// A dead sentinel that comes last in the URL does not hide what the others say.
+#[tokio::test]
+async fn the_reply_of_a_sentinel_counts_more_than_one_that_cannot_be_reached() {
+    let (fakes, url) = three(Report::Unknown).await;
+    for gone in &fakes {
+        gone.tell(Report::Gone);
+        let store = RedisStore::new(&with_long_timeouts(&url)).expect("the URL is valid");
+        take(&store, 1, &a_day(1000), Duration::from_millis(100)).await.expect_err("no sentinel knows the primary");
+        let is_unknown = |error: spillgate_redis::Error| error.cause() == Cause::UnknownPrimary;
+        until("the error is the reply", || store.last_error().is_some_and(is_unknown)).await;
+        gone.tell(Report::Unknown);
+    }
+}
+
+/// The URL has only the addresses of the sentinels.
+#[tokio::test]
+async fn an_error_of_a_primary_has_the_address_that_the_sentinels_report() {
+    let deaf = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    for port in [free_port(), deaf.local_addr().expect("the listener has an address").port()] {
+        let (_fakes, url) = three(Report::Primary(1, port)).await;
+        let settings = Settings { connect_timeout: Duration::from_secs(4), ..with_long_timeouts(&url) };
+        let store = RedisStore::new(&settings).expect("the URL is valid");
+        let address = format!("127.0.0.1:{port}");
+        let error = store.wait_connected().await.expect_err("the primary does not answer");
+        assert!(error.detail().contains(&format!("the primary {address}: ")), "{error}");
+        assert_eq!(store.primary().as_deref(), Some(&*address));
+        let report = examine(&settings, &|| Time::EPOCH).await.expect("the sentinels answer");
+        assert_eq!(report.servers[0].address, address);
+        let error = report.servers[0].error.as_ref().expect("the primary does not answer");
+        assert!(error.detail().starts_with(&format!("the primary {address}: ")), "{error}");
+        assert!(report.sentinels.iter().all(|sentinel| sentinel.primary.as_ref() == Ok(&address)), "{report:?}");
     }
 }

@@ -99,6 +99,10 @@ impl SharedStore for Far {
         None
     }
 
+    fn primary(&self) -> Option<String> {
+        None
+    }
+
     fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>> {
         Box::pin(async { Ok(()) })
     }

@@ -6,9 +6,10 @@
 use serde_json::Value;
 use spillgate_testkit::free_port;
 
-use crate::cli_support::{Folder, Output};
+use crate::cli_support::{Folder, Output, signal};
 use crate::store::fleet::{LONG_DEADLINE, decided, rules, serve};
-use crate::support::redis::Redis;
+use crate::support::eventually;
+use crate::support::redis::{Cluster, Redis};
 
 pub(crate) const LIMITS: &str = "  - key: user
     rate_limits:
@@ -183,6 +184,40 @@ fn check_without_a_store_says_what_is_wrong() {
         let output = run(arguments);
         assert!(output.code == 2 && output.stderr.contains(expected), "{arguments}: {output:?}");
     }
+}
+
+/// A server decides the keys of the other nodes too, so an operator needs to see them during an outage.
+#[test]
+fn check_needs_only_the_nodes_of_its_keys() {
+    let (mut cluster, folder) = (Cluster::start(), rules(LIMITS));
+    for node in &cluster.nodes {
+        node.run(&["config", "set", "cluster-require-full-coverage", "no"]);
+    }
+    let address = cluster.nodes[1].url().replace("redis://", "");
+    let url = cluster.url();
+    let run = |user: usize| folder.run(&format!("check rules.yaml -d api -e user={user} --store {url}"));
+    let [mut live, mut lost] = [None; 2];
+    cluster.nodes[1].kill();
+    for user in 0..50 {
+        let output = run(user);
+        match output.code {
+            0 => live = Some(user),
+            _ => {
+                assert!(output.code == 3 && output.stderr.contains(&address), "{output:?}");
+                lost = Some(user);
+            }
+        }
+        if live.is_some() && lost.is_some() {
+            break;
+        }
+    }
+    let (live, lost) = live.zip(lost).expect("some keys are on the node, and others are not");
+    cluster.nodes[1].start_again();
+    eventually("the node is back", || (run(lost).code == 0).then_some(()));
+    signal(cluster.nodes[1].id(), "STOP");
+    assert_eq!(run(live).code, 0);
+    let output = run(lost);
+    assert!(output.code == 3 && output.stderr.contains(&address), "{output:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use spillgate_redis::doctor::CLUSTER_COMMANDS;
 use spillgate_redis::{LIST_COMMANDS, SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
 use spillgate_testkit::free_port;
 
-use crate::cli_support::Folder;
+use crate::cli_support::{Folder, signal};
 use crate::store::commands::{LIMITS, json};
 use crate::store::fleet::{LONG_DEADLINE, check, rules, serve};
 use crate::support::eventually;
@@ -166,8 +166,33 @@ fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
     assert_eq!((code, to_fix(&report)), (0, vec![]), "{report}");
 }
 
+#[test]
+fn doctor_names_a_primary_behind_sentinels_that_does_not_answer() {
+    let (mut primary, folder) = (Redis::start(), rules(LIMITS));
+    let address = primary.url().replace("redis://", "");
+    let monitor = format!("sentinel monitor main {} 1\n", address.replace(':', " "));
+    let (_sentinel, of_sentinel) = sentinel(&folder, &monitor);
+    let doctor = || folder.run(&format!("doctor --json --store redis-sentinel://{of_sentinel}/main"));
+    for frozen in [true, false] {
+        if frozen {
+            signal(primary.id(), "STOP");
+        } else {
+            primary.kill();
+        }
+        let output = doctor();
+        let report = json(&output);
+        let expected = [("sentinels", "ok"), ("answers", "mend")].map(|(what, grade)| (what.into(), grade.into()));
+        assert_eq!((output.code, grades(&report)), (1, expected.to_vec()), "{report}");
+        let found = report["findings"][1]["found"].as_str().unwrap_or_default();
+        let why = if frozen { "timeout" } else { "disconnected" };
+        assert!(found.starts_with(&format!("{why}: the primary {address}: ")), "{report}");
+    }
+    let output = folder.run(&format!("check rules.yaml -d api -e user=7 --store redis-sentinel://{of_sentinel}/main"));
+    assert!(output.code == 3 && output.stderr.contains(&format!("the primary {address}: ")), "{output:?}");
+}
+
 /// Starts a sentinel. Returns its process and its address.
-fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
+pub(crate) fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
     let port = free_port().to_string();
     folder.write("sentinel.conf", settings);
     let mut command = Command::new("redis-server");

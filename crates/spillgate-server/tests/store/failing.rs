@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
+use crate::store::doctor::sentinel;
 use crate::store::fleet::{
     LONG_DEADLINE, check, client, decided, decided_by, logged, metric, request, rules, serve, until_store,
 };
@@ -315,6 +316,27 @@ fn the_server_is_not_ready_as_soon_as_the_circuit_opens() {
     assert!(!serving(&server));
     redis.start_again();
     until_ready(&server, 200, "ready: the store answers");
+}
+
+#[test]
+fn the_log_names_the_primary_that_failed_and_the_one_that_decides_again() {
+    let ([old, new], folder) = ([(); 2].map(|()| Redis::start()), policies());
+    let [at_old, at_new] = [&old, &new].map(|redis| redis.url().replace("redis://", ""));
+    let monitor = |address: &str| format!("sentinel monitor main {} 1", address.replace(':', " "));
+    let (_sentinel, of_sentinel) = sentinel(&folder, &monitor(&at_old));
+    let url = format!("redis-sentinel://{of_sentinel}/main");
+    let server = serve(&folder, &url, &["--store-deadline", "100ms"]);
+    until_ready(&server, 200, "ready: the store answers");
+    signal(old.id(), "STOP");
+    let line = logged(&server.process, "the store does not answer: ");
+    assert!(line.contains(&format!("the primary {at_old}: ")), "{line}");
+    let port = of_sentinel.rsplit(':').next().expect("the address has a port");
+    let tell = |words: &str| new.run(&[&["-p", port], &words.split(' ').collect::<Vec<_>>()[..]].concat());
+    assert_eq!(tell("sentinel remove main"), "OK");
+    assert_eq!(tell(&monitor(&at_new)), "OK");
+    let line = logged(&server.process, "the store decides again");
+    assert!(line.contains(&format!("the primary is {at_new}")), "{line}");
+    signal(old.id(), "CONT");
 }
 
 #[test]

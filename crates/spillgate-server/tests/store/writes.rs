@@ -13,6 +13,7 @@ use crate::support::{DEADLINE, eventually, http};
 
 const LIMIT: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n";
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
+const BLOCK: &str = r#"{"key":"user","value":"8","for":"1h"}"#;
 const WRITE: (&str, &str) = ("x-spillgate-admin", "1");
 
 #[test]
@@ -77,11 +78,31 @@ fn a_write_that_the_store_did_not_answer_has_an_unknown_outcome() {
     // Three units are refused. A single unit could become zero, because the counts in the list of callers are halved
     // every ten minutes.
     assert_eq!([(); 3].map(|()| decided(server.http(), "user", "7").0), [429; 3]);
-    redis.kill();
-    let answer = http::request(server.admin(), "POST", "/reset", &[WRITE], ASK).expect("the server answers");
-    assert_eq!(answer.status, 503, "{}", answer.body);
+    redis.hold_writes();
+    let write = |path: &str, body: &str| {
+        let answer = http::request(server.admin(), "POST", path, &[WRITE], body).expect("the server answers");
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        answer.body
+    };
+    let answer = write("/reset", ASK);
+    assert!(answer.contains("the reset may have been made"), "{answer}");
     let line = logged(&server.process, "a write on the admin listener");
     assert!(line.contains("change=\"unknown: caller ") && line.ends_with("status=503"), "{line}");
+    let answer = write("/block", BLOCK);
+    assert!(
+        answer.contains("may have changed its list") && answer.contains("the change may have been made"),
+        "{answer}"
+    );
+    logged(&server.process, "route=\"/block\" change=\"unknown\"");
+    // Without a connection, nothing can be changed, and the answers and the log say so.
+    redis.kill();
+    eventually("a reset is not sent", || write("/reset", ASK).contains("nothing was reset").then_some(()));
+    logged(&server.process, "route=\"/reset\" change=\"nothing\"");
+    eventually("a block is not sent", || {
+        let answer = write("/block", BLOCK);
+        (answer.contains("did not change its list") && answer.contains("nothing was changed")).then_some(())
+    });
+    logged(&server.process, "route=\"/block\" change=\"nothing\"");
     // The line names the caller as insight does.
     let top: Value = serde_json::from_str(&http::get(server.admin(), "/top", &[]).body).expect("the page is JSON");
     let id = top["limits"][0]["refused"]["callers"][0]["id"].as_str().expect("the caller was counted");

@@ -45,9 +45,20 @@ pub(crate) fn get_from(client: IpAddr, server: SocketAddr, path: &str) -> Respon
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(client, 0).into())?;
         socket.connect_timeout(&server.into(), DEADLINE)?;
-        exchange(socket.into(), &format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n"))
+        exchange(
+            socket.into(),
+            format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n").as_bytes(),
+        )
     };
     send().unwrap_or_else(|error: std::io::Error| panic!("GET {path} of {server} from {client}: {error}"))
+}
+
+/// Sends a request like [`get`], but with one header field, whose value can have any bytes.
+pub(crate) fn get_with_bytes(server: SocketAddr, path: &str, name: &str, value: &[u8]) -> Response {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n{name}: ");
+    let sent = TcpStream::connect_timeout(&server, DEADLINE)
+        .and_then(|stream| exchange(stream, &[head.as_bytes(), value, b"\r\n\r\n"].concat()));
+    sent.unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
 }
 
 pub(crate) fn request(
@@ -61,16 +72,17 @@ pub(crate) fn request(
     let length = body.len();
     exchange(
         TcpStream::connect_timeout(&server, DEADLINE)?,
-        &format!(
+        format!(
             "{method} {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\ncontent-length: {length}\r\n{fields}\r\n{body}"
-        ),
+        )
+        .as_bytes(),
     )
 }
 
-fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Response> {
+fn exchange(mut stream: TcpStream, request: &[u8]) -> std::io::Result<Response> {
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(request)?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     parse(&text).ok_or_else(|| std::io::Error::other(format!("the answer is not HTTP: {text:?}")))

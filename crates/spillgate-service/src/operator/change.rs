@@ -25,9 +25,12 @@ pub enum ChangeError {
     /// the second one how to fix it.
     #[error("{0}")]
     NotFound(String, String),
-    /// The shared store did not make the change, or its answer was lost, so that the change may have been applied.
+    /// The shared store failed before the change was sent to it, or it did not make the change.
     #[error("the store did not change its list: {0}")]
-    Store(#[from] SharedError),
+    NotStored(#[from] SharedError),
+    /// The change was sent to the shared store, and it may have been applied, at least in part.
+    #[error("the store may have changed its list: {0}")]
+    MayBeStored(SharedError),
     /// The list is full. If it is in a shared store, other programs can have added some of its entries.
     #[error("the list of {what} is full: it can have {max}")]
     Full {
@@ -41,6 +44,14 @@ pub enum ChangeError {
 }
 
 impl ChangeError {
+    /// Returns the error of the command that makes the change.
+    pub(crate) fn of_change(error: SharedError) -> ChangeError {
+        match error.kind().may_have_been_applied() {
+            true => ChangeError::MayBeStored(error),
+            false => ChangeError::NotStored(error),
+        }
+    }
+
     pub(crate) const fn too_many_blocks() -> ChangeError {
         let help = "end some that are no longer needed, or write a rule with the limit 0 into a rules file";
         ChangeError::Full { what: "blocks", max: BLOCKS_MAX, help }

@@ -326,7 +326,7 @@ impl Shared {
         list: (&str, usize),
         (name, text): &ListEntry,
         now_ms: u64,
-    ) -> Result<bool, SharedError> {
+    ) -> Result<bool, ChangeError> {
         // What the store has lost is written back first. Otherwise this write would look as if nothing was lost.
         let found = loop {
             match self.repaired(known, in_force, now_ms).await? {
@@ -337,9 +337,11 @@ impl Shared {
         for is_last in [false, true] {
             let order = known.next_write(found.as_deref());
             let version = order.version();
-            let written = self.store.put_in_list(list, (name, text), (&version, LIFE), ANSWER_WITHIN).await?;
+            let written = self.store.put_in_list(list, (name, text), (&version, LIFE), ANSWER_WITHIN).await;
+            let written = written.map_err(ChangeError::of_change)?;
             if written.is_done {
-                self.wrote(known, written.before, (order, version)).await?;
+                let wrote = self.wrote(known, written.before, (order, version)).await;
+                wrote.map_err(ChangeError::MayBeStored)?;
                 return Ok(true);
             }
             if !is_last {
@@ -377,26 +379,29 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) async fn remove_blocks(&self, known: &mut Known, blocks: &[Arc<Block>]) -> Result<(), SharedError> {
+    pub(crate) async fn remove_blocks(&self, known: &mut Known, blocks: &[Arc<Block>]) -> Result<(), ChangeError> {
         let names = blocks.iter().map(|block| stored::block_name(&block.key, &block.value, block.domain.as_deref()));
         self.remove(known, BLOCKS.0, &names.collect::<Vec<_>>()).await
     }
 
-    pub(crate) async fn remove_switch(&self, known: &mut Known, of: ShadowOf<'_>) -> Result<(), SharedError> {
+    pub(crate) async fn remove_switch(&self, known: &mut Known, of: ShadowOf<'_>) -> Result<(), ChangeError> {
         self.remove(known, SHADOWS.0, &[stored::switch_name(of)]).await
     }
 
     /// Removes entries. The caller has just read the lists.
-    async fn remove(&self, known: &mut Known, list: &str, names: &[Vec<u8>]) -> Result<(), SharedError> {
+    async fn remove(&self, known: &mut Known, list: &str, names: &[Vec<u8>]) -> Result<(), ChangeError> {
+        let mut failed: fn(SharedError) -> ChangeError = ChangeError::of_change;
         for names in names.chunks(CHANGED_AT_ONCE) {
             let names: Vec<_> = names.iter().map(Vec::as_slice).collect();
             let order = known.latest.next_write();
             let version = order.version();
             // If the command fails, it may have removed the entries, and the lists are read again.
             let was_whole = std::mem::replace(&mut known.is_whole, false);
-            let before = self.store.remove_from_list(list, &names, (&version, LIFE), ANSWER_WITHIN).await?;
+            let removed = self.store.remove_from_list(list, &names, (&version, LIFE), ANSWER_WITHIN).await;
+            let before = removed.map_err(failed)?;
+            failed = ChangeError::MayBeStored;
             known.is_whole = was_whole;
-            self.wrote(known, before, (order, version)).await?;
+            self.wrote(known, before, (order, version)).await.map_err(failed)?;
         }
         Ok(())
     }

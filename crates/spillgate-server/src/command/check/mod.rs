@@ -195,11 +195,17 @@ fn ask_all<'p, C: Clock>(
     let no_runtime = |error| Problem::new(format!("the runtime cannot start: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     block_on(runtime, async {
-        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
-            shared
-                .wait_connected()
-                .await
-                .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
+        let mut unreached = None;
+        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings)
+            && let Err(failed) = shared.wait_connected().await
+        {
+            let problem = store::unreachable(settings, &failed);
+            let health = shared.health();
+            if health.is_down || health.nodes < 2 {
+                return Err((problem.into(), EXIT_UNAVAILABLE));
+            }
+            // Only the nodes that have the keys of the questions have to answer.
+            unreached = Some(problem);
         }
         let mut asked = Vec::new();
         let rounds = check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize));
@@ -208,11 +214,17 @@ fn ask_all<'p, C: Clock>(
             let peeks_only = settings.is_some() && !check.takes;
             let question = Question { at, cost: *cost, request, peeks_only, releases: check.releases };
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
-                ServiceError::Store(_) if settings.is_some() => {
-                    let help = "`spillgate doctor` finds faults of the store";
-                    let why = service.limiter().store().shared().and_then(first_error);
-                    let why = why.unwrap_or_else(|| error.to_string());
-                    (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
+                ServiceError::Store(ref failed) if settings.is_some() => {
+                    // Without a connection or an answer, the question was for the node that was not reached.
+                    let kind = failed.kind();
+                    let of_node = unreached.take().filter(|_| kind.is_consequence() || kind.may_have_been_applied());
+                    let undecided = || {
+                        let help = "`spillgate doctor` finds faults of the store";
+                        let why = service.limiter().store().shared().and_then(first_error);
+                        let why = why.unwrap_or_else(|| error.to_string());
+                        Problem::new(format!("the store did not decide: {why}"), help)
+                    };
+                    (of_node.unwrap_or_else(undecided).into(), EXIT_UNAVAILABLE)
                 }
                 error => wrong(Problem::new(error.to_string(), help_for(&error)).into()),
             })?);

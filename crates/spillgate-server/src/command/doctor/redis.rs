@@ -54,8 +54,10 @@ fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     let of_cluster = |it| cluster(it, &report.servers, &redis::login_user(settings));
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
     if !report.sentinels.is_empty() {
-        let info = report.servers.first().and_then(|server| server.info.as_ref());
-        all.extend([sentinels(&report.sentinels, &report.servers), failover(info)]);
+        all.push(sentinels(&report.sentinels, &report.servers));
+        // Of a primary that does not answer, nothing else is known.
+        let examined = report.servers.first().filter(|server| server.error.is_none() || server.info.is_some());
+        all.extend(examined.map(|server| failover(server.info.as_ref())));
     }
     for server in &report.servers {
         let place = report.cluster.as_ref().map(|_| server.address.clone());

@@ -121,6 +121,10 @@ impl SharedStore for Redis {
         self.store.last_error().map(|error| self.explained(error))
     }
 
+    fn primary(&self) -> Option<String> {
+        self.store.primary()
+    }
+
     fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>> {
         Box::pin(async move { self.store.wait_connected().await.map_err(|error| self.explained(error)) })
     }
@@ -284,10 +288,12 @@ fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
     if secrets.into_iter().all(Option::is_none) {
         return None;
     }
-    let (settings, logged_at) = (settings.clone(), Mutex::new(None::<Instant>));
+    // A server has several accesses to the store: for requests, and for lists.
+    static LOGGED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+    let settings = settings.clone();
     Some(Reread::new(move || {
         read_settings(&settings, connections).map_err(|problem| {
-            let mut logged_at = logged_at.lock();
+            let mut logged_at = LOGGED_AT.lock();
             if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                 *logged_at = Some(Instant::now());
                 tracing::warn!(

@@ -187,10 +187,12 @@ impl<'s> Watch<'s> {
         } else {
             String::new()
         };
+        // After a failover, this is the only line that names the new primary.
+        let at = self.store.primary().map(|address| format!("; the primary is {address}")).unwrap_or_default();
         match (answers, after) {
-            (true, None) => tracing::info!("the store answers"),
+            (true, None) => tracing::info!("the store answers{at}"),
             (true, Some(after)) => {
-                tracing::info!("the store decides again after {:.1} s{more}", after.as_secs_f64());
+                tracing::info!("the store decides again after {:.1} s{at}{more}", after.as_secs_f64());
             }
             (false, None) => tracing::warn!(
                 "the store cannot be used yet: {why}; limits are answered by their on_store_failure until it can be \
