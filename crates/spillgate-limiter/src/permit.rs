@@ -106,6 +106,10 @@ impl Permit {
     /// The result is `false` as soon as the lease has ended without a renewal, for example because Redis failed for
     /// longer than the lease. After that, more callers than the limit allows may work at the same time. The result is
     /// also `false` as soon as the runtime has ended, because nothing renews the permit after that.
+    ///
+    /// The end of the lease is measured with the timers of tokio. On most systems, they do not count the time in which
+    /// the machine is suspended. When the machine wakes up, the result can stay `true` until the next renewal, for at
+    /// most a third of the lease, although another caller may have the permit.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)

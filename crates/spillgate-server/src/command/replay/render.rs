@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
 use spillgate::text::{count, thousands};
 use spillgate::units::format_duration;
@@ -43,6 +42,7 @@ impl Lines<'_> {
 pub(super) fn text(report: &ReplayReport, terminal: &Terminal) -> String {
     let mut lines = Lines { text: String::new(), width: terminal.width(), terminal };
     log(&mut lines, &report.log);
+    report.warnings.iter().for_each(|warning| lines.push(&format!("warning: {}", clean(warning))));
     if let Some(run) = report.runs.first() {
         lines.push(&requests(run));
         run.limits.iter().for_each(|of_limit| limit(&mut lines, of_limit));
@@ -113,21 +113,29 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
     if let Some(note) = &report.note {
         lines.push(&format!("  {note}"));
     }
+    if let Some(whole_log) = &report.whole_log {
+        let verdict = verdict_name(whole_log.verdict, lines.terminal);
+        lines.push(&format!("  the whole log: {verdict}. {}", clean(&whole_log.reason)));
+    }
     if let Some(shown) = &report.period {
         period(lines, report, shown);
+    }
+    if let Some(rules) = report.whole_log.as_ref().and_then(|whole_log| whole_log.suggested_rules.as_deref()) {
+        push_rules(&mut lines.text, rules);
     }
     callers(lines, &report.callers);
     refusals(lines, "first refusals", &report.first_refusals);
     refusals(lines, "longest waits, each of another caller", &report.longest_refusals);
 }
 
-/// Adds the insight of the hour that needs the most attention.
+/// Adds the insight of the hour that is shown.
 fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
     let passes = report.limit.options.passing().is_some();
     let [.., hour] = &insight.spans;
     let length = format_duration(Duration::from_nanos(hour.span_ns));
-    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
+    let which = if report.refused_requests > 0 { "with the most refusals" } else { "of the highest use" };
+    lines.push(&format!("  the hour {which}, up to {} UTC:", date_time(period.to_ns)));
     lines.push(&verdict(insight, passes, lines.terminal));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
@@ -137,16 +145,6 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
         };
         lines.push(&format!("    last {length}: {figure}{error}"));
     }
-    if let Some(rules) = &period.suggested_rules {
-        push_rules(&mut lines.text, rules);
-    }
-}
-
-/// Says how many readings have the verdict, if there are several readings.
-fn readings(report: &LimitReport, verdict: Verdict) -> String {
-    let all: u64 = report.hours.iter().map(|counted| counted.hours).sum();
-    let same = report.hours.iter().find(|counted| counted.verdict == verdict).map_or(0, |counted| counted.hours);
-    if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
 }
 
 /// Adds the callers of the whole log.
