@@ -181,7 +181,7 @@ fn doctor_names_a_primary_behind_sentinels_that_does_not_answer() {
         }
         let output = doctor();
         let report = json(&output);
-        let expected = [("sentinels", "ok"), ("answers", "mend")].map(|(what, grade)| (what.into(), grade.into()));
+        let expected = [("sentinels", "ok"), ("answers", "fix")].map(|(what, grade)| (what.into(), grade.into()));
         assert_eq!((output.code, grades(&report)), (1, expected.to_vec()), "{report}");
         let found = report["findings"][1]["found"].as_str().unwrap_or_default();
         let why = if frozen { "timeout" } else { "disconnected" };
