@@ -4,7 +4,7 @@
 //! readings for each limit.
 
 use spillgate::Algorithm;
-use spillgate::insight::{Reading, SampledCaller, Verdict};
+use spillgate::insight::{Reading, SampledCaller, Verdict, Who};
 use spillgate::rules::{Limit, Rule};
 
 use super::callers::Names;
@@ -41,10 +41,10 @@ impl Hours {
         let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
-        self.count(report.verdict);
+        self.count(report.verdict, report.who);
         // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the hour with the
         // highest use of the limit says the most.
-        let rank = (importance(report.verdict), counts.0, counts.1, counts.2);
+        let rank = (importance(report.verdict, report.who), counts.0, counts.1, counts.2);
         if self.kept.as_ref().is_none_or(|(kept, _)| rank > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
             let burst_error_units = None;
@@ -53,10 +53,10 @@ impl Hours {
         }
     }
 
-    fn count(&mut self, verdict: Verdict) {
-        match self.counts.iter_mut().find(|counted| counted.verdict == verdict) {
+    fn count(&mut self, verdict: Verdict, who: Who) {
+        match self.counts.iter_mut().find(|counted| (counted.verdict, counted.who) == (verdict, who)) {
             Some(counted) => counted.hours += 1,
-            None => self.counts.push(VerdictHours { verdict, hours: 1 }),
+            None => self.counts.push(VerdictHours { verdict, who, hours: 1 }),
         }
     }
 
@@ -67,10 +67,9 @@ impl Hours {
         whole_seconds: bool,
         names: &Names,
     ) -> (Vec<VerdictHours>, Option<Period>) {
-        self.counts.sort_by_key(|counted| std::cmp::Reverse(importance(counted.verdict)));
+        self.counts.sort_by_key(|counted| std::cmp::Reverse(importance(counted.verdict, counted.who)));
         let period = self.kept.map(|(_, mut period)| {
-            names.hide(&mut period.report.top_allowed);
-            names.hide(&mut period.report.top_refused);
+            names.hide(&mut period.report);
             period.burst_error_units = burst_error_units(limit).filter(|_| whole_seconds);
             period
         });
@@ -80,14 +79,11 @@ impl Hours {
 
 /// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the
 /// other hours are.
-const fn importance(verdict: Verdict) -> u8 {
+const fn importance(verdict: Verdict, who: Who) -> u8 {
     match verdict {
-        Verdict::TooStrict => 5,
-        Verdict::Bursts => 4,
-        Verdict::OneAbuser => 3,
-        Verdict::Effective => 2,
         Verdict::NeverBinding => 1,
-        Verdict::TooLittleToTell => 0,
+        Verdict::TooEarly => 0,
+        _ => verdict.attention(who),
     }
 }
 

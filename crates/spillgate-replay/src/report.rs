@@ -3,7 +3,7 @@
 //! Times are nanoseconds since 1970. A text that came from a log can have any characters: an output has to clean it.
 
 use serde::Serialize;
-use spillgate::insight::{Report, Verdict};
+use spillgate::insight::{Report, Verdict, Who};
 use spillgate::rules::LimitDescription;
 
 use crate::callers::Names;
@@ -185,6 +185,8 @@ pub struct CallerCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
     pub verdict: Verdict,
+    /// Whose units were refused.
+    pub who: Who,
     pub hours: u64,
 }
 
@@ -324,6 +326,10 @@ pub struct SuggestionResult {
     pub requests: Agreement,
     /// The verdict of today, for the hour that needs the most attention.
     pub verdict_today: Verdict,
+    /// Whose units were refused today, in the same hour.
+    pub who_today: Who,
     /// The verdict with the suggestion, for the hour that then needs the most attention.
     pub verdict_then: Option<Verdict>,
+    /// Whose units would be refused, in the same hour.
+    pub who_then: Option<Who>,
 }

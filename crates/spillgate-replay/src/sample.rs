@@ -112,7 +112,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
         timeline: timeline(refused_percent),
         first_refusals: (1..=5).map(refusal).collect(),
         longest_refusals: (1..=5).rev().map(refusal).collect(),
-        hours: vec![VerdictHours { verdict: period.report.verdict, hours: 2 }],
+        hours: vec![VerdictHours { verdict: period.report.verdict, who: period.report.who, hours: 2 }],
         period: Some(period),
     }
 }
@@ -198,7 +198,9 @@ fn suggestions(rules: &Rules) -> Vec<SuggestionResult> {
         then: Counts { allowed: 19_500, refused: 500 },
         requests: Agreement { both_allow: 17_000, both_refuse: 500, only_old_refuses: 2_500, only_new_refuses: 0 },
         verdict_today: spillgate::insight::Verdict::Bursts,
+        who_today: spillgate::insight::Who::Many,
         verdict_then: Some(spillgate::insight::Verdict::Effective),
+        who_then: Some(spillgate::insight::Who::Many),
     };
     rules.rules().take(1).map(suggestion).collect()
 }

@@ -70,7 +70,9 @@ pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<Suggestion
             then: counts(after),
             requests,
             verdict_today: period.report.verdict,
+            who_today: period.report.who,
             verdict_then: after.period.as_ref().map(|period| period.report.verdict),
+            who_then: after.period.as_ref().map(|period| period.report.who),
         })
     };
     suggestions.iter().zip(then).zip(replayed.agreements.iter().copied()).filter_map(result).collect()

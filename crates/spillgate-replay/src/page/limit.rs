@@ -1,12 +1,12 @@
 //! The section of one limit: whether it works, what to change, its pictures, and the requests that it refuses.
 
 use maud::{Markup, html};
-use spillgate::insight::Verdict;
+use spillgate::insight::{Verdict, Who};
 use spillgate::text::thousands;
 use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
-use super::words::{advice, badge, count, limit_name, quota, seen, share, time, times, wait};
+use super::words::{Seen, advice, badge, count, limit_name, quota, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -41,19 +41,21 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
     }
 }
 
-pub(super) fn verdict(limit: &LimitReport) -> Option<Verdict> {
-    limit.period.as_ref().map(|period| period.report.verdict)
+pub(super) fn verdict(limit: &LimitReport) -> Option<Seen> {
+    limit.period.as_ref().map(|period| (period.report.verdict, period.report.who))
 }
 
-/// Says what the reader can do. An abuser is named.
+/// Says what the reader can do. One caller above the rate is named.
 pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     let verdict = verdict(limit);
     let report = limit.period.as_ref().map(|period| &period.report);
-    let abuser =
-        report.filter(|_| verdict == Some(Verdict::OneAbuser)).and_then(|report| report.top_refused.callers.first());
+    let one = report
+        .filter(|_| verdict == Some((Verdict::AboveRate, Who::One)))
+        .and_then(|report| report.top_refused.callers.first());
     html! {
-        @if let Some(name) = abuser.and_then(|caller| caller.name.as_deref()) {
-            "Keep the limit, and look at " (seen(name)) "."
+        @if let Some(name) = one.and_then(|caller| caller.name.as_deref()) {
+            "Keep the limit, and look at " (seen(name))
+            ". Before you block it: it can be many people behind one address or key."
         } @else {
             (advice(&limit.limit, verdict, report.and_then(|report| report.suggestion.as_ref())))
         }
@@ -65,12 +67,14 @@ fn reason(limit: &LimitReport, period: &Period) -> Markup {
     let hours = limit.hours.iter().fold(0_u64, |sum, hours| sum.saturating_add(hours.hours));
     html! {
         p class="reason" { (seen(&period.report.reason)) }
+        @if let Some(causes) = period.report.causes { p class="reason" { (causes) } }
+        @if let Some(evidence) = &period.report.evidence { p class="reason" { (seen(evidence)) } }
         p class="hours" {
             @if hours > 1 {
                 "This is the hour that needs the most attention: " (times(period.from_ns, period.to_ns)) ". All hours with requests: "
-                @for (index, VerdictHours { verdict, hours }) in limit.hours.iter().enumerate() {
+                @for (index, VerdictHours { verdict, who, hours }) in limit.hours.iter().enumerate() {
                     @if index > 0 { ", " }
-                    (count(*hours, "hour")) " " (verdict.words())
+                    (count(*hours, "hour")) " " (verdict.words_with(*who))
                 }
                 "."
             } @else {
@@ -98,7 +102,7 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     strong { (share(then.refused, then.allowed.saturating_add(then.refused))) }
                     " of its requests instead of "
                     strong { (share(today.refused, today.allowed.saturating_add(today.refused))) } ". "
-                    @if let Some(verdict) = result.verdict_then { "Its verdict would be: " (badge(Some(verdict))) }
+                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) }
                     (all_rules(&result.requests))
                 } @else {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."

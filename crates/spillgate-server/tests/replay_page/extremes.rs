@@ -1,5 +1,7 @@
 //! Reports that are as large, as small or as hostile as a report can be.
 
+use std::cmp::Reverse;
+
 use super::samples::{BEGIN_NS, attention, shop};
 use spillgate::rules::LimitDescription;
 use spillgate_replay::report::*;
@@ -100,7 +102,7 @@ pub(crate) fn forty_limits() -> ReplayReport {
         callers.for_each(|caller| caller.caller = "caller 3f9a21c0".into());
         limits.push(limit);
     }
-    limits.sort_by_key(|limit| limit.period.as_ref().map(|period| attention(period.report.verdict)));
+    limits.sort_by_key(|limit| Reverse(attention(limit)));
     report
 }
 

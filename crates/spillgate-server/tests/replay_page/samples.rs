@@ -2,6 +2,7 @@
 //!
 //! The verdicts come from real insight on an hour of simulated traffic.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use spillgate::insight::{CallerName, LimitInsight, Options, Reading, Take};
@@ -176,8 +177,12 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
         first_refusals: refusals.into_iter().take(5).collect(),
         longest_refusals: longest,
         hours: vec![
-            VerdictHours { verdict: period.report.verdict, hours: 3 },
-            VerdictHours { verdict: spillgate::insight::Verdict::Effective, hours: 21 },
+            VerdictHours { verdict: period.report.verdict, who: period.report.who, hours: 3 },
+            VerdictHours {
+                verdict: spillgate::insight::Verdict::Effective,
+                who: spillgate::insight::Who::Nobody,
+                hours: 21,
+            },
         ],
         period: Some(period),
     }
@@ -195,7 +200,7 @@ pub(crate) fn shop() -> ReplayReport {
     let limits = rules.rules().zip(TRAFFIC).zip(numbers);
     let mut limits: Vec<_> =
         limits.map(|((rule, traffic), (all, refused))| limit(rule, traffic, all, refused)).collect();
-    limits.sort_by_key(|limit| limit.period.as_ref().map(|period| attention(period.report.verdict)));
+    limits.sort_by_key(|limit| Reverse(attention(limit)));
     let timeline = day(1_250_000, 8);
     let Counts { allowed, refused } = sum(&timeline);
     let run = RunReport {
@@ -248,10 +253,9 @@ pub(crate) fn shop() -> ReplayReport {
     }
 }
 
-pub(crate) fn attention(verdict: spillgate::insight::Verdict) -> u8 {
-    use spillgate::insight::Verdict::*;
-    let order = [TooStrict, Bursts, OneAbuser, NeverBinding, Effective, TooLittleToTell];
-    order.iter().position(|other| *other == verdict).expect("it is in the list") as u8
+/// Returns how much a limit needs attention. Lists show the highest number first.
+pub(crate) fn attention(limit: &LimitReport) -> u8 {
+    limit.period.as_ref().map_or(0, |period| period.report.verdict.attention(period.report.who))
 }
 
 fn comparison(run: &RunReport) -> Comparison {
@@ -306,7 +310,9 @@ fn suggestions(run: &RunReport) -> Vec<SuggestionResult> {
                 only_new_refuses: 0,
             },
             verdict_today: period.report.verdict,
+            who_today: period.report.who,
             verdict_then: Some(spillgate::insight::Verdict::Effective),
+            who_then: Some(spillgate::insight::Who::Nobody),
         })
     };
     run.limits.iter().filter_map(suggestion).collect()

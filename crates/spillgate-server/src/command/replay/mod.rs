@@ -86,8 +86,9 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
     };
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
-        run.limits
-            .sort_by_key(|limit| Reverse(limit.period.as_ref().map_or(0, |period| period.report.verdict.attention())));
+        run.limits.sort_by_key(|limit| {
+            Reverse(limit.period.as_ref().map_or(0, |period| period.report.verdict.attention(period.report.who)))
+        });
     }
     Ok(ReplayReport {
         notes: notes(&passed.log),

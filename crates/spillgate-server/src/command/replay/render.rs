@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate::insight::Verdict;
+use spillgate::insight::Report;
 use spillgate::rules::limit_size;
 use spillgate::text::{count, thousands};
 use spillgate::units::format_duration;
@@ -127,8 +127,8 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let passes = report.limit.options.passing().is_some();
     let [.., hour] = &insight.spans;
     let length = format_duration(Duration::from_nanos(hour.span_ns));
-    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight.verdict)));
-    lines.push(&verdict(insight, passes, lines.terminal));
+    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight)));
+    verdict(insight, passes, lines.terminal).for_each(|line| lines.push(&line));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {
@@ -137,15 +137,22 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
         };
         lines.push(&format!("    last {length}: {figure}{error}"));
     }
+    if let Some(evidence) = &insight.evidence {
+        lines.push(&format!("  {evidence}"));
+    }
     if let Some(rules) = &period.suggested_rules {
         push_rules(&mut lines.text, rules);
     }
 }
 
 /// Says how many readings have the verdict, if there are several readings.
-fn readings(report: &LimitReport, verdict: Verdict) -> String {
+fn readings(report: &LimitReport, insight: &Report) -> String {
     let all: u64 = report.hours.iter().map(|counted| counted.hours).sum();
-    let same = report.hours.iter().find(|counted| counted.verdict == verdict).map_or(0, |counted| counted.hours);
+    let same = report
+        .hours
+        .iter()
+        .find(|counted| (counted.verdict, counted.who) == (insight.verdict, insight.who))
+        .map_or(0, |counted| counted.hours);
     if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
 }
 
@@ -236,10 +243,12 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
     let burst = result.suggested_burst.map(|burst| format!(", burst {}", thousands(burst))).unwrap_or_default();
     let size = limit_size(result.suggested_limit, result.limit.window_ns);
     lines.push(&format!("  suggested: {size}{burst}"));
-    for (name, counts, found) in
-        [("today", result.today, Some(result.verdict_today)), ("then", result.then, result.verdict_then)]
-    {
-        let verdict = found.map(|found| format!("; {}", verdict_name(found, lines.terminal))).unwrap_or_default();
+    for (name, counts, found) in [
+        ("today", result.today, Some((result.verdict_today, result.who_today))),
+        ("then", result.then, result.verdict_then.zip(result.who_then)),
+    ] {
+        let verdict =
+            found.map(|(verdict, who)| format!("; {}", verdict_name(verdict, who, lines.terminal))).unwrap_or_default();
         lines.push(&format!("  {name}: {}{verdict}", allowed_and_refused(counts)));
     }
     let requests = &result.requests;
