@@ -242,16 +242,19 @@ impl Judge<'_> {
         let times = times.reduce(f64::min).unwrap_or(0.0);
         let reason = match refused.who {
             Who::One if times >= ASKS_TIMES => {
-                format!("It asked for at least {} times what the limit allows a caller in {time}.", floor(times))
-            }
-            Who::Few if times >= ASKS_TIMES => {
                 format!(
-                    "Each of them asked for at least {} times what the limit allows a caller in {time}.",
+                    "This caller asked for at least {} times what the limit allows a caller in {time}.",
                     floor(times)
                 )
             }
-            Who::One => "It asks for more than the rate, most of the time.".to_owned(),
-            Who::Few => "They ask for more than the rate, most of the time.".to_owned(),
+            Who::Few if times >= ASKS_TIMES => {
+                format!(
+                    "Each of these callers asked for at least {} times what the limit allows a caller in {time}.",
+                    floor(times)
+                )
+            }
+            Who::One => "This caller asks for more than the rate, most of the time.".to_owned(),
+            Who::Few => "These callers ask for more than the rate, most of the time.".to_owned(),
             _ => format!(
                 "Callers with most of the refused units that can be judged ask for more than the rate most of the time, many of them in at \
                  least {} of the {} minutes with requests.",

@@ -49,7 +49,11 @@ impl<'a> Refused<'a> {
             who: Who::Many,
             reading,
             // The nanosecond of the reading belongs to the time.
-            covered_ns: reading.now_ns.saturating_add(1).saturating_sub(if has_units { top.since_ns } else { reading.since_ns }),
+            covered_ns: reading.now_ns.saturating_add(1).saturating_sub(if has_units {
+                top.since_ns
+            } else {
+                reading.since_ns
+            }),
             has_units,
             asked: Estimate::default(),
             refused: Estimate::default(),

@@ -88,7 +88,7 @@ fn one_caller_is_seen_however_few_callers_there_are_and_if_everybody_was_refused
                 let report = scene.ask("bot", often(20, secs)).report(secs);
                 assert_seen(&report, Verdict::AboveRate, Who::One);
                 assert!(report.reason.contains("\"user=bot\" has "), "{}", report.reason);
-                assert!(report.reason.contains("It asked for at least 2"), "{}", report.reason);
+                assert!(report.reason.contains("This caller asked for at least 2"), "{}", report.reason);
                 let others = match callers {
                     1 => "Nobody asked but this one.".to_owned(),
                     2 => "Without it: of 1 other caller, ".to_owned(),
@@ -118,7 +118,7 @@ fn a_few_callers_are_named_and_counted_without_them() {
         report.reason
     );
     assert!(
-        report.reason.contains("Each of them asked for at least 3 times what the limit allows"),
+        report.reason.contains("Each of these callers asked for at least 3 times what the limit allows"),
         "{}",
         report.reason
     );

@@ -117,7 +117,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
     }
 }
 
-/// Runs an hour of requests. Most callers keep to the limit, some send many requests at once, and one sends requests
+/// Runs an hour of requests. Most callers send many requests at once, some keep to the limit, and one sends requests
 /// all the time.
 fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Period {
     let clock = ManualClock::at(Time::from_nanos(BEGIN_NS));
@@ -127,8 +127,8 @@ fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Per
     for second in 0..3_600_u64 {
         for user in 0..40_u64 {
             let requests = match user {
-                0 => 3,
-                1..10 => {
+                0 => 1,
+                1..30 => {
                     if second % 600 == user {
                         90
                     } else {

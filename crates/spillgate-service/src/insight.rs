@@ -216,5 +216,9 @@ pub fn caller_name(rule: Option<&Rule>, entries: &[(&str, &str)]) -> CallerName 
     };
     let own = entries.iter().enumerate().filter(|(level, (_, value))| !is_fixed(*level, value));
     let own = own.map(|(_, entry)| *entry);
-    if own.clone().next().is_some() { CallerName::of_entries(own) } else { CallerName::of_entries(entries.iter().copied()) }
+    if own.clone().next().is_some() {
+        CallerName::of_entries(own)
+    } else {
+        CallerName::of_entries(entries.iter().copied())
+    }
 }
