@@ -100,6 +100,8 @@ show-admin-cost: ## CPU time per decision of a server with ten clients of its ad
 	scripts/show.sh admin-cost
 show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
 	scripts/show-replay.sh
+show-log-formats: ## Samples of the logs of many servers: read, counted as a server counts them, memory, lines in a second
+	scripts/show.sh log-formats
 show-replay-report: ## Reports of a replay in Chromium: screenshots, and what axe-core finds
 	scripts/show.sh replay-report
 show-page: ## The page of the admin listener in Chromium: tasks, forms, figures, attacks, memory; screenshots

@@ -248,6 +248,8 @@ case $name in
     tests "The page of the admin listener in Chromium" spillgate-server --test main -- page::
     printf '\nLook at the pictures in %s, for example:\n' "$PAGE_PICTURES"
     printf '    %s\n' "$PAGE_PICTURES"/{overview,limit,explain}-{light,dark,phone}.png ;;
+  log-formats)
+    tests "Logs of many servers" spillgate-server --release --test main -- log_formats:: ;;
   replay-report)
     scripts/setup.sh
     export REPLAY_PICTURES="$PWD/target/replay-report"

@@ -1,5 +1,5 @@
 //! The admin listener, which is for operators. It shows the metrics, the loaded rules and what they decide. It also
-//! resets counts, and blocks callers.
+//! resets counts, blocks callers, and reloads the rules.
 //!
 //! Clients use other listeners, so that they cannot reset their own counts.
 //!
@@ -49,6 +49,7 @@ pub use page::PAGES_BYTES;
 use places::Places;
 use spillgate_http::problem::Problem;
 use spillgate_service::Service;
+use spillgate_service::reload_requests::ReloadRequests;
 use spillgate_service::reloads::ReloadHistory;
 pub use writes::TARGET as WRITES_TARGET;
 
@@ -72,6 +73,7 @@ pub struct AdminState<C: Clock = SystemClock> {
     /// The URL of the shared store without its password. `None` if the store is memory.
     store: Option<String>,
     reloads: ReloadHistory,
+    reload: ReloadRequests,
     pages: Places<Caller>,
     streams: Streams,
     lost_lines: fn() -> u64,
@@ -82,7 +84,7 @@ impl<C: Clock> AdminState<C> {
     #[must_use]
     pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
         let (rates, writes) = (RateLimits::new(), writes::permits());
-        let (started_ms, reloads) = (service.now_ms(), ReloadHistory::default());
+        let (started_ms, reloads, reload) = (service.now_ms(), ReloadHistory::default(), ReloadRequests::default());
         let (pages, streams) = (page::places(), Streams::new(TICK_EVERY));
         let questions = Arc::new(Semaphore::new(QUESTIONS));
         AdminState {
@@ -94,6 +96,7 @@ impl<C: Clock> AdminState<C> {
             started_ms,
             store: None,
             reloads,
+            reload,
             pages,
             streams,
             lost_lines: || 0,
@@ -106,10 +109,11 @@ impl<C: Clock> AdminState<C> {
         page::try_permit(&self.questions, QUESTIONS, "explanations and peeks run", "try again soon")
     }
 
-    /// Sets the list that `GET /reloads` shows. By default, it is empty.
+    /// Sets the list that `GET /reloads` shows, and what `POST /reload` requests. By default, the list is empty, and
+    /// nothing reloads.
     #[must_use]
-    pub fn with_reloads(mut self, reloads: ReloadHistory) -> AdminState<C> {
-        self.reloads = reloads;
+    pub fn with_reloads(mut self, reloads: ReloadHistory, reload: ReloadRequests) -> AdminState<C> {
+        (self.reloads, self.reload) = (reloads, reload);
         self
     }
 
@@ -171,6 +175,7 @@ fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
         write("/unblock", post(blocks::unblock::<C>)),
         read("/shadows", get(shadows::shadows::<C>)),
         write("/shadow", post(shadows::shadow::<C>)),
+        write("/reload", post(reloads::reload::<C>)),
     ]
 }
 

@@ -6,17 +6,20 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use spillgate::rules::Rules;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 use spillgate_http::hit::WireHit;
 use spillgate_http::json::{Entries, Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
+use spillgate_service::explain::{Pairs, unknown_names};
 use spillgate_service::metrics::Protocol;
-use spillgate_service::{Reset, not_reset};
+use spillgate_service::{Reset, ServiceError, not_reset};
 
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
@@ -72,7 +75,24 @@ async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut R
         return Err(Problem::bad_request("there are no descriptors", "add the descriptors to reset to `descriptors`"));
     }
     let descriptors: Vec<Vec<_>> = wire.descriptors.iter().map(|entries| entries.iter().collect()).collect();
-    Ok(state.service.reset(&wire.domain, &descriptors, reset).await?)
+    match state.service.reset(&wire.domain, &descriptors, reset).await {
+        Err(error @ ServiceError::UnknownLimit(_)) => {
+            Err(unknown(&error, &state.service.rules(), &wire.domain, &descriptors))
+        }
+        done => Ok(done?),
+    }
+}
+
+/// Returns the problem of a descriptor without a limit. It names the domain or the key that no rule has.
+fn unknown(error: &ServiceError, rules: &Rules, domain: &str, descriptors: &Pairs<'_>) -> Problem {
+    let detail = error.to_string();
+    match unknown_names(rules, domain, descriptors).into_iter().next() {
+        Some(name) => Problem::new(StatusCode::NOT_FOUND, format!("{detail}: {}", name.message), name.help),
+        None => {
+            let help = "compare the descriptor with the loaded rules: `spillgate explain`, or GET /rules";
+            Problem::new(StatusCode::NOT_FOUND, detail, help)
+        }
+    }
 }
 
 /// Resets the limit that a request to `/v1/hit` with the same body would use.

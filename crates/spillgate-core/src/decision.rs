@@ -299,6 +299,10 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn cmp_left(&self, cost: u64, other: &Decision, other_cost: u64) -> Ordering {
+        if (self.remaining, cost) == (other.remaining, other_cost) {
+            // The same numbers, often of two limits that nobody uses, need no division.
+            return if self.remaining == 0 { Ordering::Equal } else { other.limit.max(1).cmp(&self.limit.max(1)) };
+        }
         let fit = self.remaining / cost.max(1);
         fit.cmp(&(other.remaining / other_cost.max(1))).then_with(|| {
             let left = u128::from(self.remaining) * u128::from(other.limit.max(1));

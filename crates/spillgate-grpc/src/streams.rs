@@ -1,6 +1,7 @@
 //! Bounds the calls that clients can keep open: `Watch` of the health service, and reflection.
 //!
-//! Each of them needs about 15 kB as long as the client wants. Without a bound, a few clients could take gigabytes.
+//! Each of them needs about 15 kB as long as the client wants. Without a bound, a few clients could take gigabytes. The
+//! messages of reflection that the server has not read are not part of these bytes: the listener counts them.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ pub(super) const OF_CONNECTION: usize = 4;
 /// The maximum number of such calls on all connections of a listener.
 pub(super) const OF_LISTENER: usize = 512;
 
-/// What one such call takes at most.
+/// What one such call takes at most, without the messages that have arrived and are not read.
 const CALL_BYTES: usize = 16 << 10;
 
 /// The maximum length of a message to reflection, which names a file or a symbol. Only the last piece of these messages is

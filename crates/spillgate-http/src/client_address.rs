@@ -3,12 +3,10 @@
 //! Behind a proxy, the socket has the address of the proxy, and the address of the client is in a header field. Anybody
 //! can write this field, so it is used only if a trusted proxy has sent it.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::HeaderMap;
 use ipnet::IpNet;
-use spillgate::network_of;
 use spillgate_service::Peer;
 
 /// Returns the client's address: the peer of the socket, or the address that a trusted proxy reports.
@@ -23,23 +21,12 @@ pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet])
     spillgate::tower::client_address(peer, headers, trusted)
 }
 
-/// Returns the text under which an address is counted. Each IPv4 address has a text of its own. IPv6 addresses that
-/// begin with the same `ipv6_prefix` bits share a text, because one client usually has a whole network of addresses.
-pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
-    let mut text = String::with_capacity(48);
-    let written = match network_of(address, ipv6_prefix) {
-        IpAddr::V6(network) if ipv6_prefix < 128 => write!(text, "{network}/{ipv6_prefix}"),
-        address => write!(text, "{address}"),
-    };
-    written.expect("writing to a string does not fail");
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
     use http::HeaderValue;
+    use spillgate_service::counted_by::network as counted_by;
 
     use super::*;
 

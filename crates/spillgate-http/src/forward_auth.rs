@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Request};
-use spillgate_service::Peer;
+use spillgate_service::{Peer, counted_by};
 
 use super::answer::Summary;
-use super::client_address::{client_address, counted_by};
+use super::client_address::client_address;
 use super::problem::{Failure, Problem};
 use super::{HttpError, HttpState, Response, sent_request};
 
@@ -164,7 +164,7 @@ pub(super) async fn forward_auth<C: Clock>(
         let help = "set `forward_auth.domain` and `forward_auth.descriptors` in the settings";
         return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help).into());
     };
-    let client = counted_by(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
+    let client = counted_by::network(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
     let values = values(auth, &headers, &client);
     let rules = state.0.service.rules();
     let mut request = Request::new(domain);

@@ -7,29 +7,35 @@
 //! is not the last one is remembered: it is given back if the turns behind it are given back too, before its time is over.
 //! Turns that touch are remembered and given back as one, so a long row of them needs one call.
 //!
+//! A turn is known only by its time. As soon as it is given back, another client can get the same turn. So a turn that the
+//! store may have taken back already is not given back a second time.
+//!
 //! | what happened to a charge | counted as |
 //! |---|---|
 //! | the store has confirmed that it is given back | given back |
-//! | the store failed; for a turn also when it was tried again each second | lost, `store` |
+//! | the store failed; for a turn: it may have taken the turn back, or it failed each second until the turn was over | lost, `store` |
 //! | the queue was full, or too many turns were remembered, or one request has taken too much | lost, `full` |
 //! | other clients waited behind the turn until its time was over | lost, `passed` |
 //! | the runtime or the server ended | lost, `ended` |
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod left;
+
+use std::collections::VecDeque;
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate::{Algorithm, Binding, Clock, Decision, Hit, Op, Quota, Receipt, Source, Verdict};
+use spillgate::{Algorithm, Binding, Clock, Decision, Hit, Op, Quota, Receipt, is_local_receipt};
 use spillgate_service::metrics::{HangupMetrics, LostCharge};
-use spillgate_service::{Answer, Protocol};
+use spillgate_service::{Answer, Protocol, ServiceError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::{HttpContext, HttpState};
+use left::Left;
 
 /// The most charges that wait to be given back, in all. At 5,000 hang-ups a second and 10 ms for a call of the store, about
 /// 60 wait, so this is enough for a store that stands still for more than a second.
@@ -49,9 +55,9 @@ const ROUND: usize = 128;
 /// How often remembered turns are looked through.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The memory of the queue and of remembered turns. A map can use twice the memory of its entries.
-pub const MAX_BYTES: usize =
-    MAX_WAITING * size_of::<Taken>() + 2 * (MAX_LEFT + ROUND) * (size_of::<(Place, Taken)>() + size_of::<Queue>());
+/// The memory of the queue, of a round, and of remembered turns. A map can use twice the memory of its entries.
+pub const MAX_BYTES: usize = (MAX_WAITING + 2 * ROUND) * size_of::<Taken>()
+    + 2 * (MAX_LEFT + ROUND) * (size_of::<(Place, Taken)>() + size_of::<Queue>());
 const _: () = assert!(MAX_BYTES <= 6 << 20, "the bound that docs/design/65-hang-ups.md states");
 
 /// A queue of a `leaky_bucket`: the key, the identity of the quota, and whether it is in the local store, which counts
@@ -62,13 +68,12 @@ type Queue = (u128, u128, bool);
 type Place = (Queue, u64);
 
 /// What one hit has taken: its charge.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Taken {
     key: u128,
     quota: Quota,
     cost: u64,
     receipt: Receipt,
-    is_local: bool,
     /// How many charges this is: more than one if turns that touch became one.
     charges: u64,
     /// When the turn begins and ends, in nanoseconds of the store's clock. The store's clock can differ from ours.
@@ -82,7 +87,7 @@ struct Taken {
 
 impl Taken {
     /// Returns the charge of a hit, or `None` if it has none that can be given back.
-    fn of(hit: &Hit<'_>, decision: &Decision, source: Source, now: Instant) -> Option<Taken> {
+    fn of(hit: &Hit<'_>, decision: &Decision, now: Instant) -> Option<Taken> {
         let (Op::Take { cost, .. }, Some(receipt)) = (hit.op, decision.receipt) else { return None };
         let at = receipt.at.as_nanos();
         Some(Taken {
@@ -90,7 +95,6 @@ impl Taken {
             quota: hit.quota.clone(),
             cost,
             receipt,
-            is_local: source == Source::Local,
             charges: 1,
             begins_at: at.saturating_add(decision.delay_ns),
             ends_at: at.saturating_add(decision.reset_after_ns),
@@ -104,7 +108,7 @@ impl Taken {
     }
 
     const fn queue(&self) -> Queue {
-        (self.key, self.quota.identity(), self.is_local)
+        (self.key, self.quota.identity(), is_local_receipt(self.receipt))
     }
 
     /// Adds a turn that ends where this one begins. The store gives both back as if one take had taken both.
@@ -113,6 +117,17 @@ impl Taken {
         self.charges += before.charges;
         self.begins_at = before.begins_at;
         self.has_failed |= before.has_failed;
+    }
+
+    /// Returns how many charges are over at this time of the store. The store gives back only the time that is left of a row
+    /// of turns, so nobody gets these. The number is exact if all turns of the row have the same length.
+    fn passed(&self, now_ns: u64) -> u64 {
+        if now_ns >= self.ends_at {
+            return self.charges;
+        }
+        let (over, all) = (now_ns.saturating_sub(self.begins_at), self.ends_at - self.begins_at);
+        let passed = u128::from(self.charges) * u128::from(over) / u128::from(all.max(1));
+        u64::try_from(passed).unwrap_or(self.charges)
     }
 
     /// Whether a single take could cost as much as both turns together, so that each store accepts the cost.
@@ -136,24 +151,18 @@ impl<'a, C: Clock + 'static> Pending<'a, C> {
     }
 
     /// Adds what a hit has taken.
-    pub(super) fn add_hit(&mut self, hit: &Hit<'_>, decision: &Decision, verdict: &Verdict) {
-        if let Some(taken) = Taken::of(hit, decision, verdict.source, Instant::now()) {
-            self.push(taken);
-        }
+    pub(super) fn add_hit(&mut self, hit: &Hit<'_>, decision: &Decision) {
+        self.push(Taken::of(hit, decision, Instant::now()));
     }
 
-    /// Adds what an answer has taken. Descriptors with the same counter share a hit, which is added once.
+    /// Adds what an answer has taken.
     pub(super) fn add(&mut self, answer: &Answer<'_>) {
-        let (from, now) = (self.taken.len(), Instant::now());
-        for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
-            let Some(taken) = Taken::of(decided.hit, decided.decision, answer.verdict.source, now) else { continue };
-            if !self.taken[from..].iter().any(|other| other.queue() == taken.queue()) {
-                self.push(taken);
-            }
-        }
+        let now = Instant::now();
+        answer.hits().for_each(|(hit, decision)| self.push(Taken::of(hit, decision, now)));
     }
 
-    fn push(&mut self, taken: Taken) {
+    fn push(&mut self, taken: Option<Taken>) {
+        let Some(taken) = taken else { return };
         if self.taken.len() < MAX_OF_REQUEST {
             self.taken.push(taken);
         } else {
@@ -196,12 +205,15 @@ struct Waiting {
     is_served: bool,
 }
 
-/// The turns that were not the last ones of their queues.
-#[derive(Debug, Default)]
-struct Left {
-    turns: BTreeMap<Place, Taken>,
-    /// The queues whose last turn can be given back now.
-    due: BTreeSet<Queue>,
+/// What became of a refund.
+#[derive(Clone, Copy, Debug)]
+enum Refunded {
+    /// The store has answered: the time that is left until the counter is empty, and the time of the store.
+    Answered { debt_ns: u64, now_ns: u64 },
+    /// The store has failed, and has changed nothing.
+    NotApplied,
+    /// The store has failed, and may have given the charge back.
+    Unknown,
 }
 
 impl<C: Clock + 'static> HttpContext<C> {
@@ -228,21 +240,23 @@ impl<C: Clock + 'static> HttpContext<C> {
         }
     }
 
-    /// Gives a charge back. Returns the time that is left until its counter is empty, and the time of the store.
-    async fn refund(&self, taken: &Taken) -> Option<(u64, u64)> {
+    async fn refund(&self, taken: &Taken) -> Refunded {
         let op = Op::Refund { cost: taken.cost, receipt: Some(taken.receipt) };
         let hits = [Hit::new(taken.key, &taken.quota, op, Binding::Shadow)];
         let mut decisions = [Decision::default()];
-        let verdict = self.service.hit(Protocol::Http, None, &hits, &mut decisions).await.ok()?;
-        Some((decisions[0].reset_after_ns, verdict.now.as_nanos()))
+        match self.service.hit(Protocol::Http, None, &hits, &mut decisions).await {
+            Ok(verdict) => Refunded::Answered { debt_ns: decisions[0].reset_after_ns, now_ns: verdict.now.as_nanos() },
+            Err(ServiceError::Store(error)) if error.kind().may_have_been_applied() => Refunded::Unknown,
+            Err(_) => Refunded::NotApplied,
+        }
     }
 }
 
 impl<C: Clock> Drop for HttpContext<C> {
     fn drop(&mut self) {
         let Waiting { charges, left, .. } = self.left.queue.get_mut();
-        let rest: u64 = charges.iter().chain(left.turns.values()).map(|taken| taken.charges).sum();
-        self.service.metrics().hangups.lost(LostCharge::Ended).inc_by(rest);
+        let rest: u64 = charges.iter().map(|taken| taken.charges).sum();
+        self.service.metrics().hangups.lost(LostCharge::Ended).inc_by(rest + left.charges());
     }
 }
 
@@ -251,7 +265,7 @@ impl<C: Clock> Drop for HttpContext<C> {
 struct Task<C: Clock + 'static> {
     context: Arc<HttpContext<C>>,
     swept_at: Instant,
-    /// How many charges without a turn are in flight.
+    /// How many charges are in flight.
     in_hand: u64,
     /// The task has found nothing to do, so another one may have started.
     has_ended: bool,
@@ -286,22 +300,17 @@ impl<C: Clock + 'static> Task<C> {
         let mut round = Vec::new();
         for taken in charges.drain(..charges.len().min(ROUND)) {
             if taken.is_turn() {
-                left.due.insert(taken.queue());
-                left.insert(taken, self.context.hangups());
+                left.add(taken, self.context.hangups());
             } else {
-                self.in_hand += taken.charges;
                 round.push(taken);
             }
         }
-        while round.len() < 2 * ROUND
-            && let Some(due) = left.due.pop_first()
-        {
-            round.extend(left.last_of(due).cloned());
-        }
+        left.take_due(&mut round);
+        self.in_hand = round.iter().map(|taken| taken.charges).sum();
         if !round.is_empty() {
             return Next::Give(round);
         }
-        if !left.turns.is_empty() {
+        if !left.is_empty() {
             return Next::Sleep;
         }
         // Nothing waits, so the memory of a flood is given back too.
@@ -317,22 +326,22 @@ impl<C: Clock + 'static> Task<C> {
         for taken in round {
             let context = Arc::clone(&self.context);
             calls.spawn(async move {
-                let answer = context.refund(&taken).await;
-                (taken, answer)
+                let refunded = context.refund(&taken).await;
+                (taken, refunded)
             });
         }
         while let Some(done) = calls.join_next().await {
             // Only a handler that panics gives no answer.
-            let Ok((taken, answer)) = done else { continue };
+            let Ok((taken, refunded)) = done else { continue };
             let hangups = self.context.hangups();
+            self.in_hand -= taken.charges;
             if taken.is_turn() {
-                self.context.left.queue.lock().left.answered(&taken, answer, hangups);
+                self.context.left.queue.lock().left.answered(taken, refunded, hangups);
                 continue;
             }
-            self.in_hand -= taken.charges;
-            match answer {
-                Some(_) => hangups.given_back.inc_by(taken.charges),
-                None => hangups.lost(LostCharge::Store).inc_by(taken.charges),
+            match refunded {
+                Refunded::Answered { .. } => hangups.given_back.inc_by(taken.charges),
+                Refunded::NotApplied | Refunded::Unknown => hangups.lost(LostCharge::Store).inc_by(taken.charges),
             }
         }
         let hangups = self.context.hangups();
@@ -344,88 +353,9 @@ impl<C: Clock + 'static> Task<C> {
 impl<C: Clock + 'static> Drop for Task<C> {
     fn drop(&mut self) {
         if !self.has_ended {
+            // The store may have given back some of the charges in flight, so nobody tries them again.
             self.context.hangups().lost(LostCharge::Ended).inc_by(self.in_hand);
             self.context.left.queue.lock().is_served = false;
-        }
-    }
-}
-
-impl Left {
-    fn last_of(&self, queue: Queue) -> Option<&Taken> {
-        self.turns.range((queue, 0)..=(queue, u64::MAX)).next_back().map(|(_, turn)| turn)
-    }
-
-    /// Remembers a turn. Turns that touch become one.
-    fn insert(&mut self, mut turn: Taken, hangups: &HangupMetrics) {
-        let queue = turn.queue();
-        let before = (queue, turn.begins_at);
-        if self.turns.get(&before).is_some_and(|before| before.fits_with(&turn))
-            && let Some(before) = self.turns.remove(&before)
-        {
-            turn.add_before(&before);
-        }
-        let after = self.turns.range_mut((queue, turn.ends_at.saturating_add(1))..=(queue, u64::MAX)).next();
-        if let Some((_, after)) = after
-            && after.begins_at == turn.ends_at
-            && after.fits_with(&turn)
-        {
-            after.add_before(&turn);
-            return;
-        }
-        // Two turns end at the same time only if the counter was reset between them.
-        if let Some(older) = self.turns.insert((queue, turn.ends_at), turn) {
-            hangups.lost(LostCharge::Passed).inc_by(older.charges);
-        }
-    }
-
-    /// Uses the answer to a refund of the last turn of a queue.
-    fn answered(&mut self, turn: &Taken, answer: Option<(u64, u64)>, hangups: &HangupMetrics) {
-        let queue = turn.queue();
-        let Some((debt_ns, now_ns)) = answer else {
-            if let Some(turn) = self.turns.get_mut(&(queue, turn.ends_at)) {
-                turn.has_failed = true;
-            }
-            return;
-        };
-        // The queue ends here. If it is empty, nobody waits, so each remembered turn is free.
-        let end = if debt_ns == 0 { 0 } else { now_ns.saturating_add(debt_ns) };
-        while let Some(last) = self.last_of(queue) {
-            let place = (queue, last.ends_at);
-            if last.begins_at < end {
-                // Another turn, for example of another server's client, was given back since.
-                if last.ends_at == end && place.1 != turn.ends_at {
-                    self.due.insert(queue);
-                }
-                return;
-            }
-            hangups.given_back.inc_by(last.charges);
-            self.turns.remove(&place);
-        }
-    }
-
-    /// Forgets the turns that are over. Those for which the store has failed are due again.
-    fn sweep(&mut self, now: Instant, hangups: &HangupMetrics) {
-        self.turns.retain(|_, turn| {
-            let is_over = turn.is_over_at <= now;
-            if is_over {
-                let reason = if turn.has_failed { LostCharge::Store } else { LostCharge::Passed };
-                hangups.lost(reason).inc_by(turn.charges);
-            }
-            !is_over
-        });
-        let failed = self.turns.values_mut().filter(|turn| turn.has_failed);
-        self.due.extend(failed.map(|turn| {
-            turn.has_failed = false;
-            turn.queue()
-        }));
-    }
-
-    /// Forgets turns beyond the bound.
-    fn shrink(&mut self, hangups: &HangupMetrics) {
-        while self.turns.len() > MAX_LEFT
-            && let Some((_, turn)) = self.turns.pop_last()
-        {
-            hangups.lost(LostCharge::Full).inc_by(turn.charges);
         }
     }
 }

@@ -153,7 +153,7 @@ pub(super) async fn hit<C: Clock + 'static>(
     let response = summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers);
     let mut pending = Pending::new(state);
     if verdict.delay_ns > 0 {
-        pending.add_hit(&hits[0], &decision, &verdict);
+        pending.add_hit(&hits[0], &decision);
     }
     wait_for_turn(pending, verdict.delay_ns).await;
     Ok(response)

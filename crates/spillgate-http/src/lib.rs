@@ -244,7 +244,11 @@ impl<C: Clock + 'static> HttpState<C> {
         match route {
             Route::Check => check::check(self, &body.await?, wait()?, headers).await,
             Route::Hit => hit::hit(self, &body.await?, wait()?, headers).await,
-            Route::ForwardAuth => forward_auth::forward_auth(self, peer, headers).await,
+            Route::ForwardAuth => {
+                // Nothing reads this body. If it lived until the decision, what has arrived of it would stay in memory.
+                drop(body);
+                forward_auth::forward_auth(self, peer, headers).await
+            }
             Route::ShouldRateLimit => Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await,
             Route::Release => Box::pin(hit::release(self, &body.await?)).await,
             Route::Renew => Box::pin(hit::renew(self, &body.await?)).await,

@@ -72,24 +72,24 @@ pub(super) async fn reserve<C: Clock>(
     Ok(summary.respond(context.headers, StatusCode::TOO_MANY_REQUESTS, None, headers))
 }
 
-pub(super) async fn commit<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
+pub(super) async fn commit<C: Clock + 'static>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let wire: WireCommit<'_> = json::object(body).map_err(|error| Problem::bad_json(&error, COMMIT_EXAMPLE))?;
     settle(state, &wire.reservation_id, wire.used).await
 }
 
-pub(super) async fn cancel<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
+pub(super) async fn cancel<C: Clock + 'static>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let wire: WireCancel<'_> = json::object(body).map_err(|error| Problem::bad_json(&error, CANCEL_EXAMPLE))?;
     settle(state, &wire.reservation_id, 0).await
 }
 
-async fn settle<C: Clock>(state: &HttpState<C>, id: &str, used: u64) -> Result<Response, Failure> {
+async fn settle<C: Clock + 'static>(state: &HttpState<C>, id: &str, used: u64) -> Result<Response, Failure> {
     let reserved = state.0.reservation_key.open(id).map_err(|_| {
         Problem::bad_request(
             "this reservation_id was not made by this server, nor by another server with the same key secret",
             "send a reservation_id as it was returned; a server that restarted without a snapshot does not know its old ids",
         )
     })?;
-    match state.0.service.settle(&reserved, used).await? {
+    match state.0.service.settle(reserved, used).await? {
         Settlement::Settled => Ok(object(&Settled { settled: true, used })),
         Settlement::Gone => {
             let help = "nothing was changed; if it was not settled before, its estimate stays charged";

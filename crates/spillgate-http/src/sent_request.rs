@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, header};
 use percent_encoding::percent_decode_str;
+use spillgate_service::counted_by;
 
 use super::browsers::host_of;
 
@@ -31,47 +32,9 @@ fn map<'h>(text: Cow<'h, str>, f: impl for<'t> FnOnce(&'t str) -> Cow<'t, str>) 
     }
 }
 
-/// Returns the path of the client's URI in one form: decoded, without the query, without empty segments, and with `.` and
-/// `..` resolved. Upper and lower case, and a slash at the end, stay. Empty if the proxy sends no URI.
+/// Returns the path of the client's URI in one form, as [`counted_by::path`] does. Empty if the proxy sends no URI.
 pub(super) fn path(headers: &HeaderMap) -> Cow<'_, str> {
-    map(last(headers, &URI), normal_path)
-}
-
-fn normal_path(uri: &str) -> Cow<'_, str> {
-    if uri.is_empty() {
-        return Cow::Borrowed(uri);
-    }
-    let target = without_authority(uri);
-    let raw = &target[..target.find(['?', '#']).unwrap_or(target.len())];
-    if raw.starts_with('/') && !raw.contains('%') && !raw.contains("//") && !raw.contains("/.") {
-        return Cow::Borrowed(raw);
-    }
-    let decoded = percent_decode_str(raw).decode_utf8_lossy();
-    let mut path = String::with_capacity(decoded.len() + 1);
-    let mut ends_in_folder = false;
-    for segment in decoded.split('/') {
-        ends_in_folder = matches!(segment, "" | "." | "..");
-        match segment {
-            "" | "." => {}
-            ".." => path.truncate(path.rfind('/').unwrap_or(0)),
-            name => {
-                path.push('/');
-                path.push_str(name);
-            }
-        }
-    }
-    if ends_in_folder || path.is_empty() {
-        path.push('/');
-    }
-    Cow::Owned(path)
-}
-
-/// Returns the path and the query of a URI such as `http://app.example/a?b`. A client may send a proxy such a URI.
-fn without_authority(uri: &str) -> &str {
-    let Some((_, rest)) = uri.split_once("://").filter(|(scheme, _)| !scheme.contains(['/', '?', '#'])) else {
-        return uri;
-    };
-    rest.find(['/', '?', '#']).map_or("/", |at| &rest[at..])
+    map(last(headers, &URI), counted_by::path)
 }
 
 /// Returns the method of the client's request in capital letters. Empty if the proxy sends no method.
@@ -189,24 +152,6 @@ mod tests {
         assert_eq!(super::path(&headers(&[])), "");
         let twice = headers(&[("x-forwarded-uri", "/of-the-client"), ("x-forwarded-uri", "/of-the-proxy")]);
         assert_eq!(super::path(&twice), "/of-the-proxy");
-    }
-
-    #[test]
-    fn a_path_in_its_one_form_is_not_changed_and_not_copied() {
-        for text in ["/", "/search", "/a/b/", "/caf\u{e9}"] {
-            assert!(matches!(normal_path(text), Cow::Borrowed(own) if own == text), "{text}");
-        }
-        let mut random = 7_u64;
-        for _ in 0..20_000 {
-            let mut text = String::new();
-            for _ in 0..8 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                text.push_str(["/", ".", "..", "a", "%2f", "%2e", "?", "b"][(random >> 61) as usize]);
-            }
-            let once = normal_path(&text).into_owned();
-            let segments = |path: &str| path.split('/').any(|segment| segment == "." || segment == "..");
-            assert!(once.starts_with('/') && !once.contains("//") && !segments(&once), "{text} {once}");
-        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl<S: Store> FallbackStore<S> {
     async fn decide_new_keys(
         &self,
         now: Time,
-        mut timing: Timing,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
@@ -190,8 +190,7 @@ impl<S: Store> FallbackStore<S> {
                     false => *hit,
                 })
                 .collect();
-            timing.is_second_half = true;
-            let decided = self.shared.decide(self.for_shared(timing), &shared, decisions).await;
+            let decided = self.shared.decide_known_keys(self.for_shared(timing), &shared, decisions).await;
             verdict = self.or_by_policies(decided, now, &shared, decisions)?;
             if verdict.allowed {
                 taken.refunds.clear();
@@ -412,11 +411,26 @@ impl Drop for LocalTakes<'_> {
     }
 }
 
+/// Returns whether the units of a receipt were taken from the local store of a [`FallbackStore`], and not from its shared
+/// store.
+///
+/// A request can have receipts of both stores. [`Verdict::source`] is [`Local`](Source::Local) for the whole request then.
+///
+/// ```
+/// use spillgate_limiter::{Receipt, Time, is_local_receipt};
+///
+/// assert!(!is_local_receipt(Receipt::new(Time::EPOCH, 9)));
+/// ```
+#[must_use]
+pub const fn is_local_receipt(receipt: Receipt) -> bool {
+    receipt.mark & LOCAL != 0
+}
+
 /// Returns whether the hit refunds, renews or settles a take from the local store.
 fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
         Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } | Op::Settle { receipt, .. } => {
-            receipt.mark & LOCAL != 0
+            is_local_receipt(receipt)
         }
         _ => false,
     }

@@ -33,8 +33,8 @@ pub mod units;
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, ManualClock, SystemClock, TickingClock};
-pub use fallback::FallbackStore;
-pub use key::{Key, KeyBuilder, KeyHasher, network_of};
+pub use fallback::{FallbackStore, is_local_receipt};
+pub use key::{Key, KeyBuilder, KeyHasher, address_of, client_of, network_of};
 pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull};
 #[cfg(feature = "snapshot")]

@@ -87,7 +87,8 @@ type Reply = oneshot::Sender<Result<Decision, StoreError>>;
 /// * **Drop.** The same task releases the permit. A permit can therefore be dropped on any thread, also outside a
 ///   runtime. If the store fails at this moment, the permit becomes free when its lease ends.
 /// * **Cancellation.** If the future of [`Limiter::hold`] is dropped before it returns, the store may have given out a
-///   permit that nobody renews. This permit becomes free when its lease ends.
+///   permit that nobody renews. A store on Redis gives this permit back as soon as it learns of it. If it never does, and
+///   with other stores, the permit becomes free when its lease ends.
 /// * **Without a count.** While the store fails, a policy can allow the work without counting it. Such a permit has no
 ///   lease, so it is held until it is dropped.
 /// * **End of the runtime.** If the runtime ends while the permit is held, its tasks end too. The permit then becomes
@@ -105,6 +106,10 @@ impl Permit {
     /// The result is `false` as soon as the lease has ended without a renewal, for example because Redis failed for
     /// longer than the lease. After that, more callers than the limit allows may work at the same time. The result is
     /// also `false` as soon as the runtime has ended, because nothing renews the permit after that.
+    ///
+    /// The end of the lease is measured with the timers of tokio. On most systems, they do not count the time in which
+    /// the machine is suspended. When the machine wakes up, the result can stay `true` until the next renewal, for at
+    /// most a third of the lease, although another caller may have the permit.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)

@@ -42,15 +42,6 @@ impl Store for NoNewKeys {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let now = timing.now.expect("the store has no clock");
-        if timing.is_second_half {
-            self.was_asked_again.store(true, Ordering::Relaxed);
-            match self.second_half {
-                SecondHalf::Decided => {}
-                SecondHalf::Fails => return Err(StoreError::new(StoreErrorKind::NotSent, "lost")),
-                SecondHalf::NeverEnds => std::future::pending().await,
-            }
-            return self.states.decide_now(now, hits, decisions);
-        }
         let is_new = |hit: &Hit<'_>| {
             let peek = hit.with_op(Op::Peek).with_binding(Binding::Shadow);
             hit.op.kind() == OpKind::Take && self.states.hit_now(now, &peek).reset_after_ns == 0
@@ -63,6 +54,21 @@ impl Store for NoNewKeys {
             return Err(StoreError::new(StoreErrorKind::NewKeys, "no new keys"));
         }
         self.states.decide_now(now, hits, decisions)
+    }
+
+    async fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        self.was_asked_again.store(true, Ordering::Relaxed);
+        match self.second_half {
+            SecondHalf::Decided => {}
+            SecondHalf::Fails => return Err(StoreError::new(StoreErrorKind::NotSent, "lost")),
+            SecondHalf::NeverEnds => std::future::pending().await,
+        }
+        self.states.decide_now(timing.now.expect("the store has no clock"), hits, decisions)
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -349,6 +351,52 @@ async fn a_client_that_is_not_ready_collects_no_turns() {
             times.iter().map(|at| times.iter().filter(|other| (*at..*at + SECOND).contains(other)).count()).max();
         assert!(most <= Some(11), "{most:?} calls in a second, {is_below}");
     }
+}
+
+/// Answers 503 to its first call. Then it is not ready until a given time.
+#[derive(Clone)]
+struct Stalled {
+    times: Arc<Mutex<Vec<Duration>>>,
+    was_called: Arc<AtomicBool>,
+    start: Instant,
+    until: Duration,
+    sleep: Arc<Mutex<Pin<Box<tokio::time::Sleep>>>>,
+}
+
+impl Service<Request<Body>> for Stalled {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        if !self.was_called.load(Ordering::Relaxed) || self.start.elapsed() >= self.until {
+            return Poll::Ready(Ok(()));
+        }
+        let mut sleep = self.sleep.lock().expect("no call panics");
+        sleep.as_mut().poll(context).map(Ok)
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.times.lock().expect("no call panics").push(self.start.elapsed());
+        let status = if self.was_called.swap(true, Ordering::Relaxed) { 200 } else { 503 };
+        std::future::ready(Ok(Response::builder().status(status).body(Body::default()).expect("the answer is valid")))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_that_wait_for_the_client_collect_no_turns() {
+    let (times, start, until) = (Arc::new(Mutex::new(Vec::new())), Instant::now(), SECOND * 20);
+    let pace = ClientLayer::new(far_side(&TEN)).retries(1).jitter(Duration::ZERO);
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let sleep = Arc::new(Mutex::new(Box::pin(tokio::time::sleep_until(start + until))));
+        let client = Stalled { times: Arc::clone(&times), was_called: Arc::default(), start, until, sleep };
+        calls.spawn(pace.layer(client).oneshot(get()));
+    }
+    assert!(calls.join_all().await.into_iter().all(|answer| answer.is_ok_and(|answer| answer.status() == 200)));
+    let times = times.lock().expect("no call panics");
+    let most = times.iter().map(|at| times.iter().filter(|other| (*at..*at + SECOND).contains(other)).count()).max();
+    assert!(times.len() == 40 && most <= Some(11), "{most:?} calls in a second: {times:?}");
 }
 
 #[tokio::test(start_paused = true)]

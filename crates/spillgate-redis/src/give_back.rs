@@ -104,8 +104,7 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
             let decoded = self.call.decode(&reply, decisions);
             if let Decoded::Verdict(verdict) = decoded.map_err(|error| self.call.name_keys(error.into()))? {
                 if let Some(new_keys) = &self.inner.new_keys {
-                    let was_absent = self.call.was_absent(&reply);
-                    new_keys.charge(self.hits, decisions, &verdict, was_absent.into_iter());
+                    self.call.made(&reply).iter().for_each(|i| new_keys.charge(&self.hits[*i]));
                 }
                 return Ok((verdict, reply));
             }
@@ -118,6 +117,7 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
             return None;
         }
         let Some(late) = self.late() else {
+            self.make_unseen();
             // Otherwise a request beyond the bound would count once more when it is dropped.
             self.slot.leave(|| None);
             return None;
@@ -132,6 +132,14 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
     pub(crate) fn give_back(&self, reply: &[u8], until_done: Option<Arc<UntilRefunded>>) {
         if let Some(late) = self.late() {
             late.give_back(reply, until_done);
+        }
+    }
+
+    /// Counts the keys that this request could make, because nobody will see its reply.
+    fn make_unseen(&self) {
+        if let Some(new_keys) = &self.inner.new_keys {
+            let probe = self.inner.probe.identity();
+            new_keys.charge_unseen(self.hits.iter().filter(|hit| hit.quota.identity() != probe).copied());
         }
     }
 
@@ -162,10 +170,17 @@ impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
 /// If the caller has gone before the reply, the heir gets the reply. The reply to a transaction shows no receipt.
 impl Drop for Pending<'_, '_, '_> {
     fn drop(&mut self) {
+        let heir = || {
+            let late = self.late();
+            if late.is_none() {
+                self.make_unseen();
+            }
+            late
+        };
         if self.is_sent && !self.call.is_refundable() {
-            return self.late().into_iter().for_each(|late| late.lost());
+            return heir().into_iter().for_each(|late| late.lost());
         }
-        self.slot.leave(|| self.late().map(|late| late as Box<dyn Heir>));
+        self.slot.leave(|| heir().map(|late| late as Box<dyn Heir>));
     }
 }
 
@@ -251,6 +266,9 @@ impl LateTake {
     }
 
     fn lost(&self) {
+        if let Some(new_keys) = &self.inner.new_keys {
+            new_keys.charge_unseen(self.hits.iter().map(OwnedHit::hit));
+        }
         if self.hits.iter().any(|hit| hit.op.kind() == OpKind::Take && self.is_unowned(hit)) {
             self.inner.give_back.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -291,7 +309,7 @@ impl LateTake {
             return Some((Time::EPOCH, Vec::new()));
         };
         if let Some(new_keys) = &self.inner.new_keys {
-            new_keys.charge(&hits, &decisions, &verdict, call.was_absent(reply).into_iter());
+            call.made(reply).iter().for_each(|i| new_keys.charge(&hits[*i]));
         }
         let refund = |(hit, decision): (&OwnedHit, &Decision)| {
             let Op::Take { cost, .. } = hit.op else { return None };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::{cmd, from_redis_value};
 use spillgate_core::{NodeMemory, StoreErrorKind};
 use tokio::time::timeout;
@@ -15,16 +15,24 @@ use crate::error::Error;
 use crate::store::RedisStore;
 
 impl RedisStore {
-    /// Returns the memory of the Redis servers to which the store has a connection now. The user needs the right to call
-    /// INFO. Call this function from time to time, not for each request.
+    /// Returns the memory of the Redis servers to which the store has a connection now, and which answer within this time.
+    /// The user needs the right to call INFO. Call this function from time to time, not for each request.
     ///
     /// # Errors
-    /// [`NoPermission`](StoreErrorKind::NoPermission) without this right, or the reason why a server did not answer.
+    /// If no server answers, the reason why one of them did not: [`NoPermission`](StoreErrorKind::NoPermission) without
+    /// this right.
     pub async fn memory(&self, within: Duration) -> Result<Vec<NodeMemory>, Error> {
         let connections = self.connections();
-        let asked = try_join_all(connections.iter().map(|(address, connection)| info(address, connection)));
-        let late = || Error::new(StoreErrorKind::Timeout, "no answer to INFO before the deadline");
-        timeout(within, asked).await.map_err(|_| late())?
+        let asked = connections.iter().map(async |(address, connection)| {
+            let late = |_| Err(Error::new(StoreErrorKind::Timeout, "no answer to INFO before the deadline"));
+            timeout(within, info(address, connection)).await.unwrap_or_else(late)
+        });
+        // A node of a cluster that is slow or down must not hide the memory of the others.
+        let (nodes, failed): (Vec<_>, Vec<_>) = join_all(asked).await.into_iter().partition(Result::is_ok);
+        match failed.into_iter().next() {
+            Some(Err(error)) if nodes.is_empty() => Err(error),
+            _ => Ok(nodes.into_iter().flatten().collect()),
+        }
     }
 }
 

@@ -10,14 +10,15 @@
 //!
 //! So traffic costs nothing more while keys are left, and callers whose keys exist are always decided by Redis. The token
 //! is used when the reply comes, because only the reply shows whether a key was made. Until then other takes can be sent,
-//! so a bucket can owe tokens. It owes at most as many as takes were in flight, and pays them back first.
+//! so a bucket can owe tokens. It owes at most as many as takes were in flight, and pays them back first. If no reply comes,
+//! a token is used for each key that the take could make.
 //!
 //! The look is a plain command and not a peek, because a script would cost Redis as much as the take that is avoided.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spillgate_core::{Decision, Hit, Op, Quota, Reason, StoreErrorKind, Verdict, Wait};
+use spillgate_core::{Decision, Hit, Op, Quota, Reason, StoreErrorKind, Wait};
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -76,25 +77,16 @@ impl NewKeys {
         (0..hits.len()).filter(|i| self.is_short(&hits[*i], now_ns)).collect()
     }
 
-    /// Uses a token for each key that a decided request made. `was_absent` says for each hit whether there was no state.
-    pub(crate) fn charge(
-        &self,
-        hits: &[Hit<'_>],
-        decisions: &[Decision],
-        verdict: &Verdict,
-        was_absent: impl Iterator<Item = bool>,
-    ) {
-        for ((hit, decision), was_absent) in hits.iter().zip(decisions).zip(was_absent) {
-            let is_charged = match hit.op {
-                Op::Take { .. } => verdict.allowed && decision.allowed || !hit.quota.refusal_is_free(),
-                _ => true,
-            };
-            if was_absent && is_charged && may_create(hit) {
-                let now_ns = self.now_ns(Instant::now());
-                let later = |full_at_ns: u64| Some(full_at_ns.max(now_ns).saturating_add(self.token_ns));
-                let _ = self.bucket(hit.quota).fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-            }
-        }
+    /// Uses a token for the key that this hit made.
+    pub(crate) fn charge(&self, hit: &Hit<'_>) {
+        let now_ns = self.now_ns(Instant::now());
+        let later = |full_at_ns: u64| Some(full_at_ns.max(now_ns).saturating_add(self.token_ns));
+        let _ = self.bucket(hit.quota).fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// Uses a token for each key that these hits could make, because no reply shows which keys they made.
+    pub(crate) fn charge_unseen<'q>(&self, hits: impl Iterator<Item = Hit<'q>>) {
+        hits.filter(may_create).for_each(|hit| self.charge(&hit));
     }
 }
 
@@ -144,26 +136,33 @@ mod tests {
         let quota = Quota::per_minute(5).build().expect("the quota is valid");
         let new_keys = NewKeys::new(NonZeroU32::new(3).expect("not 0"));
         let hits = [take(1, &quota)];
-        let allowed = Verdict::of(&hits, &[Decision::allow(5, 4)], Default::default());
-        let charge = |was_absent| new_keys.charge(&hits, &[Decision::allow(5, 4)], &allowed, [was_absent].into_iter());
         let is_short = || new_keys.is_any_short(&hits, Instant::now());
         for _ in 0..2 {
             for _ in 0..3 {
                 assert!(!is_short());
-                charge(false);
-                charge(true);
+                new_keys.charge(&hits[0]);
             }
             assert!(is_short());
             tokio::time::advance(Duration::from_millis(1001)).await;
         }
         // Takes in flight can make a bucket owe tokens. They are paid back first.
         for _ in 0..6 {
-            charge(true);
+            new_keys.charge(&hits[0]);
         }
         tokio::time::advance(Duration::from_millis(1001)).await;
         assert!(is_short());
         tokio::time::advance(Duration::from_millis(1001)).await;
         assert!(!is_short());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hits_without_a_reply_use_a_token_if_they_could_make_a_key() {
+        let quota = Quota::per_minute(5).build().expect("the quota is valid");
+        let new_keys = NewKeys::new(NonZeroU32::new(1).expect("not 0"));
+        new_keys.charge_unseen([take(1, &quota).with_op(Op::Peek), take(6, &quota)].into_iter());
+        assert!(!new_keys.is_any_short(&[take(1, &quota)], Instant::now()));
+        new_keys.charge_unseen([take(1, &quota)].into_iter());
+        assert!(new_keys.is_any_short(&[take(1, &quota)], Instant::now()));
     }
 
     #[test]

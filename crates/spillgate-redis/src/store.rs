@@ -110,8 +110,8 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 /// # New keys
 ///
 /// A client that makes many keys can fill Redis, and then Redis refuses writes or evicts the states of other callers.
-/// [`Settings::new_keys_per_second`] bounds the keys. A take that finds no key left costs a second round trip, and waits
-/// at most half of the timeout for each.
+/// [`Settings::new_keys_per_second`] bounds the keys. A take that finds no key left costs a second round trip. The
+/// first waits at most half of the timeout, and the second has what is left of it.
 ///
 /// # Failover
 ///
@@ -285,6 +285,16 @@ impl RedisStore {
             guard.learn(decisions, observed);
         }
         Ok(verdict)
+    }
+
+    /// Counts a request that was not decided, and makes its error the owner of what it may have charged.
+    fn failed(&self, error: Error, unclaimed: Option<Unclaimed>) -> StoreError {
+        self.inner.failures[error.kind as usize].count(&error);
+        let error = StoreError::from(error);
+        match unclaimed {
+            Some(unclaimed) => error.with_unclaimed(Box::new(unclaimed)),
+            None => error,
+        }
     }
 
     /// Looks for the keys of hits whose limits have no new keys left.
@@ -583,20 +593,21 @@ impl Store for RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let timeout = timing.timeout.unwrap_or(self.timeout);
-        let timeout = if timing.is_second_half { timeout / 2 } else { timeout };
         let mut unclaimed = None;
-        match self.decide_or_repeat((timeout, timing.is_second_half), timing.now, hits, decisions, &mut unclaimed).await
-        {
-            Ok(verdict) => Ok(verdict),
-            Err(error) => {
-                self.inner.failures[error.kind as usize].count(&error);
-                let error = StoreError::from(error);
-                Err(match unclaimed {
-                    Some(unclaimed) => error.with_unclaimed(Box::new(unclaimed)),
-                    None => error,
-                })
-            }
-        }
+        let timeout = timing.timeout.unwrap_or(self.timeout);
+        let decided = self.decide_or_repeat((timeout, false), timing.now, hits, decisions, &mut unclaimed).await;
+        decided.map_err(|error| self.failed(error, unclaimed))
+    }
+
+    async fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let mut unclaimed = None;
+        let timeout = timing.timeout.unwrap_or(self.timeout) / 2;
+        let decided = self.decide_or_repeat((timeout, true), timing.now, hits, decisions, &mut unclaimed).await;
+        decided.map_err(|error| self.failed(error, unclaimed))
     }
 }

@@ -7,6 +7,7 @@ pub mod access_log;
 mod calendar;
 mod callers;
 mod compare;
+mod modifier;
 pub mod page;
 mod period;
 mod refusals;
@@ -17,12 +18,14 @@ mod sample;
 mod suggest;
 mod template;
 mod timeline;
+mod whole_log;
 
 use spillgate::Time;
 use spillgate::rules::Request;
 
 pub use calendar::utc;
 pub use callers::{CALLERS, Names};
+pub use modifier::ClientSettings;
 pub use run::{Decided, Run, RunOptions};
 pub use suggest::{MAX_AT_ONCE, Suggested, results, suggested};
 pub use template::{Filled, TemplateError, Templates};

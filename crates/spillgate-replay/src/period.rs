@@ -25,9 +25,9 @@ pub(super) struct Hours {
     kept: Option<(Rank, Period)>,
 }
 
-/// How much an hour deserves to be shown: the importance of its verdict, its refused requests, the highest use of the
-/// limit in thousandths, and its requests.
-type Rank = (u8, u64, u16, u64);
+/// How much an hour deserves to be shown: its refused requests, the highest use of the limit in thousandths, and its
+/// requests.
+type Rank = (u64, u16, u64);
 
 impl Hours {
     /// Adds the hour that ends with this reading.
@@ -41,23 +41,29 @@ impl Hours {
         let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
-        self.count(report.verdict, report.who);
-        // A quiet hour says little about a limit that refuses in another hour. Among quiet hours, the hour with the
-        // highest use of the limit says the most.
-        let rank = (importance(report.verdict, report.who), counts.0, counts.1, counts.2);
-        if self.kept.as_ref().is_none_or(|(kept, _)| rank > *kept) {
+        self.count((report.verdict, report.who), counts.2, counts.0);
+        if self.kept.as_ref().is_none_or(|(kept, _)| counts > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
             let burst_error_units = None;
-            self.kept =
-                Some((rank, Period { from_ns, to_ns, report, suggested_rules, burst_needed, used, burst_error_units }));
+            self.kept = Some((
+                counts,
+                Period { from_ns, to_ns, report, suggested_rules, burst_needed, used, burst_error_units },
+            ));
         }
     }
 
-    fn count(&mut self, verdict: Verdict, who: Who) {
-        match self.counts.iter_mut().find(|counted| (counted.verdict, counted.who) == (verdict, who)) {
-            Some(counted) => counted.hours += 1,
-            None => self.counts.push(VerdictHours { verdict, who, hours: 1 }),
-        }
+    fn count(&mut self, (verdict, who): (Verdict, Who), requests: u64, refused_requests: u64) {
+        let known = self.counts.iter().position(|counted| (counted.verdict, counted.who) == (verdict, who));
+        let index = known.unwrap_or_else(|| {
+            let (hours, requests, refused_requests, refusing_hours) = (0, 0, 0, 0);
+            self.counts.push(VerdictHours { verdict, who, hours, requests, refused_requests, refusing_hours });
+            self.counts.len() - 1
+        });
+        let counted = &mut self.counts[index];
+        counted.hours += 1;
+        counted.requests += requests;
+        counted.refused_requests += refused_requests;
+        counted.refusing_hours += u64::from(refused_requests > 0);
     }
 
     /// Returns the number of hours with each verdict, the most important verdict first, and the hour that is shown.
@@ -77,8 +83,8 @@ impl Hours {
     }
 }
 
-/// Returns how important an hour with this verdict is. A limit that refuses in some hours binds, however quiet the
-/// other hours are.
+/// Returns how important an hour with this verdict is, for the order of a list. A limit that refuses in some hours
+/// binds, however quiet the other hours are.
 const fn importance(verdict: Verdict, who: Who) -> u8 {
     match verdict {
         Verdict::NeverBinding => 1,

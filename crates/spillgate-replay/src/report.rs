@@ -3,7 +3,7 @@
 //! Times are nanoseconds since 1970. A text that came from a log can have any characters: an output has to clean it.
 
 use serde::Serialize;
-use spillgate::insight::{Report, Verdict, Who};
+use spillgate::insight::{Report, Suggestion, Verdict, Who};
 use spillgate::rules::LimitDescription;
 
 use crate::callers::Names;
@@ -13,6 +13,9 @@ use crate::refusals::beginning;
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayReport {
     pub log: LogSummary,
+    /// Values of the log that a server would count in another way, and how to fix it, in whole sentences. Each output
+    /// has to show these sentences before the figures, because the figures can be wrong.
+    pub warnings: Vec<String>,
     /// The result of each set of rules. First come the rules that the user asks about, then the rules that they are
     /// compared with, if any.
     pub runs: Vec<RunReport>,
@@ -154,8 +157,27 @@ pub struct LimitReport {
     /// How many readings of insight have which verdict. Insight is read at the end of each hour with requests, and at
     /// the end of the log.
     pub hours: Vec<VerdictHours>,
-    /// The hour that needs the most attention. `None` if the limit got no request, or is not watched.
+    /// The verdict over the whole log. `None` if the limit got no request, or is not watched.
+    pub whole_log: Option<WholeLog>,
+    /// The hour with the most refusals. If the limit refuses nothing, the hour in which a caller used most of it. `None`
+    /// if the limit got no request, or is not watched.
     pub period: Option<Period>,
+}
+
+/// The verdict on a limit over the whole log: that of the hours with most requests. If the limit refuses more than a tenth
+/// of its requests, it is that of the hours with most refusals.
+#[derive(Clone, Debug, Serialize)]
+pub struct WholeLog {
+    pub verdict: Verdict,
+    /// Whose requests are refused: one caller or a few callers have at least 80 % of the refused requests.
+    pub who: Who,
+    /// What the limit did in the whole log, in whole sentences. It can name a caller.
+    pub reason: String,
+    /// The suggestion of the hour in [`LimitReport::period`], if this hour has the same verdict and the same
+    /// `who`.
+    pub suggestion: Option<Suggestion>,
+    /// The suggestion as a rules file.
+    pub suggested_rules: Option<String>,
 }
 
 /// The callers of one limit in the whole log. Their counts are exact.
@@ -181,13 +203,18 @@ pub struct CallerCounts {
     pub counts: Counts,
 }
 
-/// The number of hours of the log with one verdict.
+/// The number of hours of the log with one verdict and one `who`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
     pub verdict: Verdict,
     /// Whose units were refused.
     pub who: Who,
     pub hours: u64,
+    /// The requests of these hours.
+    pub requests: u64,
+    pub refused_requests: u64,
+    /// How many of these hours have refusals.
+    pub refusing_hours: u64,
 }
 
 /// The insight of one hour of the log, as a server reports it at the end of this hour. A reading at the end of the log
@@ -324,12 +351,12 @@ pub struct SuggestionResult {
     pub then: Counts,
     /// How all rules together answer the same requests, today and with the suggestion.
     pub requests: Agreement,
-    /// The verdict of today, for the hour that needs the most attention.
+    /// The verdict of today over the whole log.
     pub verdict_today: Verdict,
-    /// Whose units were refused today, in the same hour.
+    /// Whose requests are refused today, in the whole log.
     pub who_today: Who,
-    /// The verdict with the suggestion, for the hour that then needs the most attention.
+    /// The verdict with the suggestion over the whole log.
     pub verdict_then: Option<Verdict>,
-    /// Whose units would be refused, in the same hour.
+    /// Whose requests are refused with the suggestion, in the whole log.
     pub who_then: Option<Who>,
 }

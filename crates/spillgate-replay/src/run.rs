@@ -259,8 +259,10 @@ impl Run {
                 first_refusals,
                 longest_refusals,
                 hours,
+                whole_log: None,
                 period,
             }
+            .judged()
         };
         RunReport {
             name: self.name,

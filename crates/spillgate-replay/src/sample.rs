@@ -24,7 +24,7 @@ pub(crate) fn sample() -> ReplayReport {
     let rules =
         Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }]).expect("the rules are valid");
     let mut limits: Vec<_> = rules.rules().map(|rule| limit(rule, 30)).collect();
-    (limits[2].period, limits[2].hours) = (None, Vec::new());
+    (limits[2].period, limits[2].whole_log, limits[2].hours) = (None, None, Vec::new());
     limits[2].note = Some("No request of the log has this descriptor.".into());
     let old =
         RunReport { name: "old.yaml".into(), allowed_requests: 20_000, timeline: timeline(0), ..RunReport::default() };
@@ -60,6 +60,7 @@ pub(crate) fn sample() -> ReplayReport {
             to_ns: BEGIN_NS + 2 * HOUR_NS,
             whole_seconds: true,
         },
+        warnings: vec![format!("12 % of the values of `{{uri}}` are URIs with a query, such as {HOSTILE}.")],
         comparison: Some(comparison(&new)),
         suggestions: suggestions(&rules),
         suggestion_notes: vec![format!("Not tried: {HOSTILE}")],
@@ -112,9 +113,18 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
         timeline: timeline(refused_percent),
         first_refusals: (1..=5).map(refusal).collect(),
         longest_refusals: (1..=5).rev().map(refusal).collect(),
-        hours: vec![VerdictHours { verdict: period.report.verdict, who: period.report.who, hours: 2 }],
+        hours: vec![VerdictHours {
+            verdict: period.report.verdict,
+            who: period.report.who,
+            hours: 2,
+            requests: 20_000,
+            refused_requests: 3_000,
+            refusing_hours: 2,
+        }],
+        whole_log: None,
         period: Some(period),
     }
+    .judged()
 }
 
 /// Runs an hour of requests. Most callers send many requests at once, some keep to the limit, and one sends requests

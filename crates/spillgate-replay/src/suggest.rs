@@ -21,7 +21,7 @@ pub struct Suggested {
 #[must_use]
 pub fn suggested(report: &RunReport) -> Vec<Suggested> {
     let of = |(limit, report): (usize, &LimitReport)| {
-        let suggestion = report.period.as_ref()?.report.suggestion?;
+        let suggestion = report.whole_log.as_ref()?.suggestion?;
         Some(Suggested { limit, suggestion })
     };
     report.limits.iter().enumerate().filter_map(of).collect()
@@ -60,19 +60,19 @@ pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<Suggestion
     let [today, then @ ..] = &replayed.runs[..] else { return Vec::new() };
     let result = |((suggested, run), requests): ((&Suggested, &RunReport), _)| {
         let (before, after) = (today.limits.get(suggested.limit)?, run.limits.get(suggested.limit)?);
-        let period = before.period.as_ref()?;
+        let whole_log = before.whole_log.as_ref()?;
         Some(SuggestionResult {
             limit: before.limit.clone(),
             suggested_limit: suggested.suggestion.limit,
             suggested_burst: suggested.suggestion.burst,
-            suggested_rules: period.suggested_rules.clone()?,
+            suggested_rules: whole_log.suggested_rules.clone()?,
             today: counts(before),
             then: counts(after),
             requests,
-            verdict_today: period.report.verdict,
-            who_today: period.report.who,
-            verdict_then: after.period.as_ref().map(|period| period.report.verdict),
-            who_then: after.period.as_ref().map(|period| period.report.who),
+            verdict_today: whole_log.verdict,
+            who_today: whole_log.who,
+            verdict_then: after.whole_log.as_ref().map(|whole_log| whole_log.verdict),
+            who_then: after.whole_log.as_ref().map(|whole_log| whole_log.who),
         })
     };
     suggestions.iter().zip(then).zip(replayed.agreements.iter().copied()).filter_map(result).collect()

@@ -57,7 +57,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
 fn read(compressed: Vec<u8>, times: usize) -> (u64, LogCounts) {
     let reader = Reader::new("common", &[String::from("remote_addr")], None).expect("the format exists");
     let file = Repeated { bytes: compressed.into(), at: 0, left: times };
-    let mut log = Ordered::new(vec![Box::new(file)], &reader, OUT_OF_ORDER);
+    let mut log = Ordered::new(vec![Box::new(file) as Box<dyn Read + Send>], &reader, OUT_OF_ORDER);
     let mut requests = 0;
     while log.next().is_some() {
         requests += 1;

@@ -42,10 +42,10 @@ fn json(output: &Output) -> Value {
 fn without_arguments_there_is_a_short_help() {
     let output = folder().run("");
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
-    for word in ["serve", "validate", "check", "schema", "Start here:", "Exit codes:"] {
+    for word in ["serve", "validate", "check", "schema", "block", "reload", "Start here:", "exit codes"] {
         assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
     }
-    assert!(output.stdout.lines().count() < 40, "the help is short: {}", output.stdout);
+    assert!(output.stdout.lines().count() < 50, "the help fits a screen: {}", output.stdout);
 }
 
 #[test]
@@ -53,11 +53,17 @@ fn every_command_has_help_with_examples_and_exit_codes() {
     for command in ["serve", "validate", "check"] {
         let output = folder().run(&format!("{command} --help"));
         assert_eq!(output.code, 0);
-        for word in ["Examples:", "Exit codes:", "--json", "--config"] {
+        for word in ["--json", "--config"] {
             assert!(output.stdout.contains(word), "{command}: {word}");
         }
     }
-    assert!(folder().run("schema --help").stdout.contains("Examples:"));
+    for command in spillgate_server::cli::command().get_subcommands().map(clap::Command::get_name) {
+        let help = folder().run(&format!("{command} --help")).stdout;
+        assert!(help.contains("Examples:"), "{command}");
+        let (_, codes) = help.split_once("Exit codes:\n").unwrap_or_else(|| panic!("{command} says its exit codes"));
+        assert!(codes.lines().count() <= 5, "{command} says only its own exit codes: {codes}");
+        assert!(codes.lines().all(|line| line.chars().count() <= 100), "{command}: {codes}");
+    }
 }
 
 #[test]
@@ -153,7 +159,7 @@ descriptors:
   - {key: plan, rate_limit: {unit: second, limit: 5, replaces: [{name: small}]}}
 ";
     let folder = Folder::new(&[("rules.yaml", rules)]);
-    let output = folder.run("check rules.yaml -d d -e user=7,path=/x").stdout;
+    let output = folder.run("check rules.yaml -d d -e user=7,path=/x --allow-unmatched").stdout;
     let row = lines(&output)
         .into_iter()
         .find(|row| row.contains("user=7  "))
@@ -277,6 +283,28 @@ fn missing_rules_are_an_error_with_help() {
 }
 
 #[test]
+fn a_name_that_no_rule_has_is_an_error() {
+    let rules = "domain: api\ndescriptors: [{key: user_id, value: a, rate_limit: {unit: hour, limit: 1}}]\n";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    for (arguments, message, help) in [
+        ("-d apy -e user_id=a", "no rules file has the domain `apy`", "did you mean `api`?"),
+        ("-d api -e user_ip=a", "no rule of the domain `api` has the key `user_ip`", "did you mean `user_id`?"),
+        ("-d api -e user_id=a -e x=1", "has the key `x`", "the keys are: `user_id`"),
+    ] {
+        let output = folder.run(&format!("check rules.yaml {arguments}"));
+        assert_eq!((output.code, &*output.stdout), (2, ""), "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(message) && output.stderr.contains(help), "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains("--allow-unmatched"), "{}", output.stderr);
+        let report = json(&folder.run(&format!("check rules.yaml {arguments} --json")));
+        assert!(report["errors"][0]["message"].as_str().is_some_and(|text| text.contains(message)), "{report}");
+        let accepted = json(&folder.run(&format!("check rules.yaml {arguments} --json --allow-unmatched")));
+        assert!(accepted["unknown"][0]["message"].as_str().is_some_and(|text| text.contains(message)), "{accepted}");
+    }
+    let value = folder.run("check rules.yaml -d api -e user_id=b");
+    assert_eq!((value.code, &*value.stderr), (0, ""), "a value is no name");
+}
+
+#[test]
 fn a_question_that_cannot_be_decided_is_an_error_with_the_right_help() {
     let ask = |arguments: &[&str]| {
         let output = folder().run_with(&[&["check", "rules.yaml"], arguments].concat(), &[]);
@@ -374,7 +402,7 @@ fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
         ]
     );
     let impatient = folder.run("check rules.yaml -d api -e queue=1 --times 2");
-    assert!(impatient.stdout.contains("no: longer than --wait"), "{}", impatient.stdout);
+    assert!(impatient.stdout.contains("no: longer than the caller accepts"), "{}", impatient.stdout);
     let ban = folder.run("check rules.yaml -d api -e ban=1");
     assert!(ban.stdout.contains("never: the limit is 0"), "{}", ban.stdout);
     let large = folder.run("check rules.yaml -d api -e queue=1 --cost 9");
@@ -382,15 +410,12 @@ fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
     assert_eq!(ban.code, 1);
     let free = folder.run("check rules.yaml -d api -e free=1");
     assert!(free.stdout.contains("unlimited: allowed and not counted"), "{}", free.stdout);
-    let none = folder.run("check rules.yaml -d api -e other=1");
+    let none = folder.run("check rules.yaml -d api -e other=1 --allow-unmatched");
     assert!(none.stdout.contains("other=1  nothing fits  no rule"), "{}", none.stdout);
     assert!(none.stdout.contains("no rule matches: allowed and not counted"), "{}", none.stdout);
-    let domain = folder.run("check rules.yaml -d apy -e other=1");
-    assert!(
-        domain.stdout.starts_with("no rules file has the domain `apy`; the domains are: api\n"),
-        "{}",
-        domain.stdout
-    );
+    let domain = folder.run("check rules.yaml -d apy -e other=1 --allow-unmatched");
+    let says = "no rules file has the domain `apy`: did you mean `api`?\n";
+    assert!(domain.stdout.starts_with(says), "{}", domain.stdout);
     assert_eq!([free.code, none.code, domain.code], [0, 0, 0]);
 }
 

@@ -8,7 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "attacks and timeouts of clients need real time")]
 
 mod attack;
-mod http2;
+pub(crate) mod http2;
 mod memory;
 
 use std::io::{ErrorKind, Read, Write};

@@ -19,6 +19,7 @@ mod openapi;
 mod overview;
 mod random;
 mod rates;
+mod reload;
 mod reserve;
 mod rls;
 mod shadows;

@@ -64,7 +64,7 @@ fn a_server_that_cannot_be_asked_is_an_error_with_help() {
     let (code, error) = run(&[&admin]);
     assert!(code == 3 && error.contains("needs its admin token") && error.contains("--admin-token-file"), "{error}");
     let (code, error) = run(&[&admin, "--admin-token-file=wrong"]);
-    assert!(code == 3 && error.contains("needs its admin token"), "{error}");
+    assert!(code == 3 && error.contains("refuses this admin token"), "{error}");
     assert_eq!(run(&[&admin, "--admin-token-file=token"]).0, 0);
     let (code, error) = run(&["--admin=http://127.0.0.1:1"]);
     assert!(code == 3 && error.contains("http://127.0.0.1:1 cannot be reached"), "{error}");

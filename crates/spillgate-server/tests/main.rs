@@ -5,6 +5,7 @@
 mod access_log;
 mod cli;
 mod cli_support;
+mod commands;
 mod docs;
 mod envoy;
 mod events;
@@ -14,6 +15,7 @@ mod hostile;
 mod http;
 mod insight;
 mod log_faults;
+mod log_formats;
 mod metrics;
 mod one_description;
 mod open_files;

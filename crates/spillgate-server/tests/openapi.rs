@@ -7,6 +7,7 @@ pub(crate) mod schema;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fs;
 
 use crate::cli_support::{Folder, signal};
 use crate::support::events::EventStream;
@@ -157,6 +158,12 @@ fn each_answer_is_as_the_file_says() {
             (now > before).then_some(())
         });
     }
+    let reload = || api.ask("POST", "/reload", "write", "{}", 422);
+    assert!(reload()["errors"].as_array().is_some_and(|errors| !errors.is_empty()));
+    fs::remove_file(folder.path("rules.yaml")).expect("the file is removed");
+    assert_eq!(reload()["errors"][0]["line"], Value::Null);
+    folder.write("rules.yaml", RULES);
+    assert_eq!(api.ask("POST", "/reload", "write", "{}", 200)["changed"], true);
     for path in ["/", "/healthz", "/readyz"] {
         api.ask("GET", path, "", "", 200);
     }

@@ -1,8 +1,8 @@
-//! Tests of reloads on SIGHUP: which files are read again, when their rules take effect, and what the log says.
+//! Tests of reloads on SIGHUP and by `POST /reload`: which files are read again, when their rules take effect, and what the log says.
 //!
 //! An invalid rules file must neither turn limits off nor stop the server.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
@@ -68,7 +68,9 @@ fn the_last_reloads_are_listed_with_what_they_changed() {
     assert_eq!(first["loaded"], serde_json::json!({"files": 1, "domains": 1, "rules": 1, "warnings": 0}));
     let change = format!("api: user_id ({origin}): limit #1 changed: {} -> {}", year(5), year(100));
     assert_eq!(first["changes"], serde_json::json!({"lines": [change], "left_out": 0}));
-    assert_eq!(first["errors"], serde_json::json!({"lines": [], "left_out": 0}));
+    for empty in ["errors", "notes"] {
+        assert_eq!(first[empty], serde_json::json!({"lines": [], "left_out": 0}));
+    }
     let second = reload("domain: api\ndescriptors: [{ky: <script>}]\n");
     assert_eq!((&second["outcome"], &second["loaded"]), (&Value::from("failed"), &Value::Null));
     let error = second["errors"]["lines"][0].as_str().expect("there is an error");
@@ -235,4 +237,87 @@ fn rules_without_a_limit_for_forward_auth_are_not_loaded() {
     assert!(line.contains("did you mean `user_ip`?"), "{line}");
     server.process.logged("the earlier rules stay in use");
     assert_eq!(check(&server), (5, 4));
+}
+
+/// Sends `POST /reload`. Returns the status and the body of the answer.
+fn post_reload(admin: SocketAddr) -> (u16, Value) {
+    let answer = http::request(admin, "POST", "/reload", &[("x-spillgate-admin", "1")], "");
+    let answer = answer.expect("the server answers");
+    (answer.status, serde_json::from_str(&answer.body).expect("the answer is JSON"))
+}
+
+#[test]
+fn a_requested_reload_waits_and_says_what_changed() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "shadow: off\n")]);
+    let settings = folder.path("s.yaml");
+    let server =
+        Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("the path is UTF-8")]);
+    let (status, same) = post_reload(server.admin());
+    assert_eq!((status, &same["changed"], &same["reload"]["outcome"]), (200, &false.into(), &"reloaded".into()));
+    folder.write("rules.yaml", &rules(100));
+    folder.write("s.yaml", "shadow: on\n");
+    let (status, changed) = post_reload(server.admin());
+    assert_eq!((status, &changed["changed"]), (200, &true.into()));
+    assert_eq!(check(&server), (100, 99), "the answer comes when the new rules are in use");
+    let line = changed["reload"]["changes"]["lines"][0].as_str().expect("there is a change");
+    assert!(line.contains("limit #1 changed: 5 per year") && line.contains("-> 100 per year"), "{line}");
+    let note = changed["reload"]["notes"]["lines"][0].as_str().expect("there is a note");
+    assert_eq!(note, "settings changed and take effect at a restart, not at a reload: shadow");
+    let list: Value = serde_json::from_str(&http::get(server.admin(), "/reloads", &[]).body).expect("it is JSON");
+    assert_eq!(list["reloads"], serde_json::json!([changed["reload"], same["reload"]]));
+    let line = server.process.logged("reloaded the rules, changes: 1");
+    assert!(line.contains("route=\"/reload\"") && line.contains("status=200"), "{line}");
+}
+
+#[test]
+fn a_requested_reload_that_fails_says_every_error_with_its_place() {
+    let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules"), &[]);
+    folder.write("rules/a.yaml", "domain: api\ndescriptors: [{ky: a}]\n");
+    folder.write("rules/b.yaml", "domain: web\ndescriptors: 7\n");
+    let (status, problem) = post_reload(server.admin());
+    assert_eq!((status, &problem["status"]), (422, &422.into()), "{problem}");
+    assert_eq!(problem["detail"], "the rules were not reloaded; the earlier rules stay in use");
+    let errors = problem["errors"].as_array().expect("there is a list");
+    let place = |error: &Value| {
+        let file = error["file"].as_str().expect("there is a file");
+        let file = Path::new(file).file_name().map(|name| name.to_string_lossy().into_owned());
+        (file.unwrap_or_default(), error["line"].as_u64(), error["column"].as_u64())
+    };
+    let places: Vec<_> = errors.iter().map(place).collect();
+    assert!(places.contains(&("a.yaml".to_owned(), Some(2), Some(16))), "{problem}");
+    assert!(places.iter().any(|(file, line, _)| file == "b.yaml" && *line == Some(2)), "{problem}");
+    assert!(errors.iter().any(|error| error["help"] == "did you mean `key`?"), "{problem}");
+    assert!(errors[0]["excerpt"].as_str().is_some_and(|lines| lines.contains("descriptors: [{ky: a}]")), "{problem}");
+    assert_eq!(check(&server), (5, 4), "the earlier rules stay in use");
+    std::fs::remove_dir_all(folder.path("rules")).expect("the folder is removed");
+    let (status, problem) = post_reload(server.admin());
+    assert_eq!((status, &problem["errors"][0]["file"]), (422, &Value::Null));
+    assert!(problem["errors"][0]["message"].as_str().is_some_and(|text| text.contains("cannot be read")), "{problem}");
+    server.process.logged("nothing: the rules have errors: 1");
+}
+
+#[test]
+fn reloads_that_are_requested_at_once_all_get_a_result() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    folder.write("rules.yaml", &rules(6));
+    let admin = server.admin();
+    std::thread::scope(|scope| {
+        let asks: Vec<_> = (0..8).map(|_| scope.spawn(move || post_reload(admin))).collect();
+        for ask in asks {
+            let (status, answer) = ask.join().expect("the request ends");
+            assert_eq!((status, &answer["reload"]["outcome"]), (200, &"reloaded".into()), "{answer}");
+        }
+    });
+    assert_eq!(check(&server), (6, 5));
+}
+
+#[test]
+fn an_error_of_a_requested_reload_shows_no_password() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    folder.write("rules.yaml", "store: {url: 'redis://:hunter2@localhost'}\n");
+    let (status, problem) = post_reload(server.admin());
+    assert!(status == 422 && !problem.to_string().contains("hunter2"), "{problem}");
 }

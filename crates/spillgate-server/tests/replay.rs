@@ -9,5 +9,6 @@ mod command;
 mod errors;
 mod memory;
 mod same_as_server;
-mod scenario;
-mod server;
+pub(crate) mod scenario;
+pub(crate) mod server;
+mod whole_log;

@@ -66,7 +66,7 @@ fn at_info_refused_and_unlimited_requests_are_logged_without_values_in_few_lines
         assert_eq!(check(&server, "api", &format!(r#"{{"k{number}":"secret"}}"#)), 429);
         check(&server, &format!("unknown-{number}"), r#"{"user_id":"secret"}"#);
     }
-    let first = server.process.logged("refused by this limit since the last such line");
+    let first = server.process.logged("this limit has refused requests");
     assert!(first.contains(r#"domain="api" rule="user_id" name="per_user" at="#), "{first}");
     assert!(first.contains("rules.yaml:3") && first.contains("refused="), "{first}");
     let path = server.process.logged("no rule matches a descriptor");
@@ -110,7 +110,7 @@ fn every_refusal_is_in_the_log_though_the_rules_are_replaced_and_the_server_ends
     let refuse = |times: usize| (0..times).for_each(|_| assert_eq!(check(&server, "api", r#"{"team":"a"}"#), 429));
     let reloaded = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
     refuse(1);
-    server.process.logged("refused by this limit");
+    server.process.logged("this limit has refused requests");
     // A reload writes the next line about refusals at once. Without a reload, the server would write it after a minute.
     for reloads in 1..=2 {
         refuse(3);

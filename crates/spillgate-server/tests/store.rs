@@ -2,6 +2,7 @@
 //!
 //! Only real servers show that several processes count together, and how they behave while Redis is down.
 
+mod bodies;
 mod commands;
 mod doctor;
 mod examples;

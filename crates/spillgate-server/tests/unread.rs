@@ -219,6 +219,7 @@ async fn few_requests_wait_when_others_have_used_up_limits_unread() {
     let (spillgate, targets) = serve(&["--limits-unread", "1MiB"]);
     let (_clients, _) = clients_that_do_not_read(&targets[0], 10, 1000, &spillgate).await;
     for target in targets {
+        let before = metric(&spillgate, "spillgate_unread_refused_total ");
         let mut client = Client::connect(&target).await;
         client.ask(200).await;
         let last = client.answers.pop().unwrap();
@@ -227,6 +228,8 @@ async fn few_requests_wait_when_others_have_used_up_limits_unread() {
         assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
         let (bytes, refused) = client.read_all().await;
         assert!(bytes > 0 && (150..199).contains(&refused), "{refused} of 199 requests were refused");
+        let counted = metric(&spillgate, "spillgate_unread_refused_total ") - before;
+        assert_eq!(counted, refused + 1, "each refusal is counted");
     }
 }
 

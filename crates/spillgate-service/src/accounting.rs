@@ -40,11 +40,16 @@ impl<C: Clock> Service<C> {
     }
 
     /// Warns that the memory store is full, at most once a minute.
+    #[inline]
     pub(super) fn watch_full(&self, now: Time) {
         let requests = self.limiter.store().memory().full_requests();
-        if requests == self.full.requests.load(Ordering::Relaxed) {
-            return;
+        if requests != self.full.requests.load(Ordering::Relaxed) {
+            self.warn_of_full(now, requests);
         }
+    }
+
+    #[cold]
+    fn warn_of_full(&self, now: Time, requests: u64) {
         self.full.requests.store(requests, Ordering::Relaxed);
         let logged_ns = self.full.logged_ns.load(Ordering::Relaxed);
         let (now_ns, order) = (now.as_nanos(), Ordering::Relaxed);

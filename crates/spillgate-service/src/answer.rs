@@ -82,7 +82,8 @@ impl<'a, 'p> AnswerView<'a, 'p> {
 
 #[inline]
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
-    let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
+    // `with_capacity` would copy the empty list once more.
+    let mut statuses = SmallVec::new();
     for planned in &plan.descriptors {
         statuses.push(status(planned, &plan.hits, decisions));
     }
@@ -106,6 +107,11 @@ impl<'p> Answer<'p> {
     pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = LimitDecision<'a, 'p>> {
         let (plan, decisions) = (&self.plan, &self.decisions[..]);
         AnswerView { verdict: &self.verdict, statuses: &self.statuses, plan, decisions }.limits(index)
+    }
+
+    /// Returns all hits of the request with their decisions. Descriptors can share a hit, which is here only once.
+    pub fn hits(&self) -> impl Iterator<Item = (&Hit<'p>, &Decision)> {
+        self.plan.hits.iter().zip(&self.decisions)
     }
 
     /// Returns the binding limit of the whole request ([`Verdict::binding`]), with the index of its descriptor. Returns

@@ -8,6 +8,7 @@ mod answer;
 mod backend;
 mod blocked;
 mod client;
+pub mod counted_by;
 mod decide;
 mod error;
 pub mod explain;
@@ -23,6 +24,7 @@ mod peeks;
 mod peer;
 mod readiness;
 mod refusals;
+pub mod reload_requests;
 pub mod reloads;
 mod request_log;
 mod reserve;
@@ -61,12 +63,13 @@ pub use named_limits::{Reset, not_reset};
 pub use options::{Bounds, CallerKeys, Insight, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
-pub use reserve::{Claim, Records, Reserved, Settlement};
+pub use reserve::{Claim, Records, Reserved, SETTLEMENTS_BYTES, Settlement};
 
 use accounting::FullLog;
 use history::History;
 use readiness::Outage;
 use request_log::RequestLog;
+use reserve::Settlements;
 use shared_store::SharedLists;
 
 /// The rules, the limiter and the counters that answer requests.
@@ -83,6 +86,7 @@ pub struct Service<C = SystemClock> {
     log: RequestLog,
     history: parking_lot::Mutex<History>,
     operator: Operator,
+    settlements: Settlements,
     /// A random number, by which this server is told apart from other servers. It is new after each start.
     number: u64,
     /// A secret number that insight mixes with the keys of callers, so that callers cannot compute their hashes.
@@ -121,6 +125,7 @@ impl<C: Clock> Service<C> {
             log: RequestLog::new(),
             history: parking_lot::Mutex::default(),
             operator: Operator::default(),
+            settlements: Settlements::default(),
             number: RandomState::new().build_hasher().finish(),
             caller_seed,
         };

@@ -244,7 +244,10 @@ impl<C: Clock> Service<C> {
                 nearest(domain, domains).map(|near| format!("the domain `{near}`"))
             }
         };
-        let help = near.map_or_else(|| "GET /rules lists all rules".to_owned(), |near| format!("did you mean {near}?"));
+        let help = near.map_or_else(
+            || "`spillgate explain` and GET /rules show the paths of rules".to_owned(),
+            |near| format!("did you mean {near}?"),
+        );
         Err(ChangeError::NotFound("there is no such rule in this domain".to_owned(), help))
     }
 }
@@ -261,12 +264,13 @@ fn check_path(of: ShadowOf<'_>) -> Result<(), ChangeError> {
 }
 
 fn no_block() -> ChangeError {
-    let help = "GET /blocks lists all blocks; key, value and domain must be the same".to_owned();
+    let help = "`spillgate blocks` and GET /blocks list all blocks; key, value and domain must be the same".to_owned();
     ChangeError::NotFound("there is no such block".to_owned(), help)
 }
 
 fn no_switch() -> ChangeError {
     let help =
-        "GET /shadows lists the switches that are on; `shadow_mode: true` of a rules file is no switch".to_owned();
+        "`spillgate shadows` and GET /shadows list the switches; `shadow_mode: true` of a rules file is no switch"
+            .to_owned();
     ChangeError::NotFound("no such shadow switch is on".to_owned(), help)
 }

@@ -60,11 +60,11 @@ impl Loaded {
         for (refused, rule, limit) in named {
             let at = limit.origin.as_ref().unwrap_or(&rule.origin);
             let (domain, rule, name) = (&*rule.domain, &*rule.path, limit.name.as_deref());
-            tracing::info!(refused, domain, rule, name, %at, "refused by this limit since the last such line");
+            tracing::info!(refused, domain, rule, name, %at, "this limit has refused requests");
         }
         if !rest.is_empty() {
             let refused: u64 = rest.iter().map(|(refused, ..)| refused).sum();
-            tracing::info!(refused, limits = rest.len(), "refused by other limits since the last such line");
+            tracing::info!(refused, limits = rest.len(), "other limits have refused requests");
         }
     }
 }

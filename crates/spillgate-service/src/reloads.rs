@@ -8,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// At most this many reloads are kept. With the bounds below, they take less than 4 MB.
+/// At most this many reloads are kept. With the bounds below, they take less than 5 MB.
 const RELOADS_MAX: usize = 32;
 /// At most this many lines of a list of errors or changes are kept. Further lines are only counted.
-const LINES_MAX: usize = 100;
+pub(super) const LINES_MAX: usize = 100;
 /// At most this many bytes of a line are kept. The rest is cut off.
 const LINE_BYTES_MAX: usize = 500;
 
@@ -30,6 +30,8 @@ pub struct Reload {
     pub errors: Lines,
     /// How the new rules differ from the rules before the reload.
     pub changes: Lines,
+    /// What the reload did not do: settings that have changed and wait for a restart, and errors of the settings file.
+    pub notes: Lines,
 }
 
 /// Which rules the server uses after a reload.
@@ -59,6 +61,15 @@ pub struct Lines {
     left_out: usize,
 }
 
+/// Cuts a text that has more than `bytes` bytes.
+pub(super) fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        let end = (0..=bytes).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+}
+
 impl Lines {
     /// Adds the line that `line` returns. If the list is full, the line is only counted, and `line` is not called.
     pub fn add(&mut self, line: impl FnOnce() -> String) {
@@ -67,11 +78,7 @@ impl Lines {
             return;
         }
         let mut line = line();
-        if line.len() > LINE_BYTES_MAX {
-            let end = (0..=LINE_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-            line.truncate(end);
-            line.push_str("...");
-        }
+        cut(&mut line, LINE_BYTES_MAX);
         line.shrink_to_fit();
         self.lines.push(line);
     }
@@ -81,6 +88,12 @@ impl Lines {
     pub fn kept(&self) -> &[String] {
         &self.lines
     }
+
+    /// Returns the number of all lines.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lines.len() + self.left_out
+    }
 }
 
 impl ReloadHistory {
@@ -88,13 +101,15 @@ impl ReloadHistory {
         self.0.lock().clone().into_iter()
     }
 
-    /// Adds a reload. If the list is full, the oldest reload is dropped.
-    pub fn add(&self, reload: Reload) {
+    /// Adds a reload, and returns it. If the list is full, the oldest reload is dropped.
+    pub fn add(&self, reload: Reload) -> Arc<Reload> {
         let mut reloads = self.0.lock();
         if reloads.len() == RELOADS_MAX {
             reloads.pop_back();
         }
-        reloads.push_front(Arc::new(reload));
+        let reload = Arc::new(reload);
+        reloads.push_front(Arc::clone(&reload));
+        reload
     }
 }
 
@@ -110,8 +125,8 @@ mod tests {
             for _ in 0..150 {
                 changes.add(|| "é".repeat(1000));
             }
-            let reload = Reload { at_ms, outcome: Outcome::Failed, loaded: None, errors: Lines::default(), changes };
-            history.add(reload);
+            let (errors, notes) = (Lines::default(), Lines::default());
+            history.add(Reload { at_ms, outcome: Outcome::Failed, loaded: None, errors, changes, notes });
         }
         let kept = history.0.lock();
         assert_eq!((kept.len(), kept[0].at_ms, kept[31].at_ms), (32, 39, 8));

@@ -13,6 +13,7 @@ use spillgate::{Clock, Decision, Hit, Source, Time, Verdict};
 use tokio::time::Instant;
 
 use super::{Service, ServiceError};
+use crate::metrics::Counter;
 
 impl<C: Clock> Service<C> {
     /// Decides and charges each descriptor alone. All these decisions have the same time `now`.
@@ -34,14 +35,14 @@ impl<C: Clock> Service<C> {
         let chains = chains(&hits);
         let (hits, chains) = (&hits, &chains);
         let answers = (0..hits.len()).filter(|index| chains[*index] == *index).map(|first| async move {
-            let mut answered: SmallVec<[_; 1]> = SmallVec::new();
+            let mut chain = Chain { unanswered: &self.metrics.unanswered_charges, decided: SmallVec::new() };
             for index in (first..hits.len()).filter(|index| chains[*index] == first) {
                 let hits = &hits[index];
                 let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
                 // The timeout is for the whole request, so a later descriptor of a chain has only the time that is
                 // left.
                 let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                let timeout = if answered.is_empty() { timeout } else { left() };
+                let timeout = if chain.decided.is_empty() { timeout } else { left() };
                 let verdict = if plan.sketched {
                     let beside = plan.descriptors[index].hits.iter().map(|(hit, _)| sketches[*hit]);
                     let beside: SmallVec<[Option<&Sketch>; 4]> = beside.collect();
@@ -49,13 +50,14 @@ impl<C: Clock> Service<C> {
                 } else {
                     self.decide_hits(now, timeout, hits, &mut own).await?
                 };
-                answered.push((index, verdict.source, own));
+                chain.decided.push((index, verdict.source, own));
             }
-            Ok::<_, ServiceError>(answered)
+            Ok::<_, ServiceError>(chain)
         });
         let mut source = Source::Store;
-        for answered in join_all(answers).await {
-            for (index, own_source, own) in answered? {
+        let answered: Vec<Chain<'_>> = join_all(answers).await.into_iter().collect::<Result<_, _>>()?;
+        for chain in answered {
+            for (index, own_source, own) in chain.keep() {
                 if own_source != Source::Store {
                     source = own_source;
                 }
@@ -65,6 +67,33 @@ impl<C: Clock> Service<C> {
             }
         }
         Ok(Verdict::of(&plan.hits, decisions, now).with_source(source))
+    }
+}
+
+/// The index of a descriptor, who decided it, and the decisions.
+type Decided = (usize, Source, SmallVec<[Decision; 4]>);
+
+/// The descriptors of a chain that are decided. If their request gets no answer, because another descriptor fails or the
+/// client hangs up, what they have taken stays charged, as in the reference server. It is counted then.
+struct Chain<'m> {
+    unanswered: &'m Counter,
+    decided: SmallVec<[Decided; 1]>,
+}
+
+impl Chain<'_> {
+    /// The request gets its answer.
+    fn keep(mut self) -> SmallVec<[Decided; 1]> {
+        std::mem::take(&mut self.decided)
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let charges = self.decided.iter().flat_map(|(.., own)| own).filter(|decision| decision.receipt.is_some());
+        match charges.count() {
+            0 => {}
+            charges => self.unanswered.inc_by(charges as u64),
+        }
     }
 }
 

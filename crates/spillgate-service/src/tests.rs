@@ -46,6 +46,25 @@ async fn a_request_in_compat_mode_is_decided_at_one_time() {
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
 }
 
+#[tokio::test]
+async fn a_reservation_in_compat_mode_is_all_or_nothing() {
+    let limit = |key, limit| format!("{{key: {key}, rate_limit: {{unit: year, requests_per_unit: {limit}}}}}");
+    let service = service(&format!("domain: d\ncompat: envoy\ndescriptors: [{}, {}]", limit("a", 5), limit("b", 1)));
+    let (loaded, life) = (service.rules(), std::time::Duration::from_secs(1));
+    let records = Records::new(life).expect("the life is valid");
+    let mut left = Vec::new();
+    for keys in [&["a", "b"][..], &["a", "b"], &["a"]] {
+        let mut request = Request::new("d");
+        keys.iter().for_each(|key| request.add([(*key, "1")], Action::Take(1), None));
+        let reserved = service.reserve(&loaded, &request, Client::default(), (1, &records)).await;
+        let (answer, reserved) = reserved.expect("the request is decided");
+        let of_a = answer.limits(0).next().expect("a limit has decided");
+        left.push((reserved.is_some(), of_a.decision.remaining));
+    }
+    assert_eq!(left.iter().map(|(reserved, _)| *reserved).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(left[2].1, 3, "the refused reservation took nothing from the other limit");
+}
+
 /// Returns whether a request with the single entry `key=value` is allowed.
 async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
     let loaded = service.rules();
@@ -112,7 +131,7 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     );
     drop(loaded);
     let lines = std::fs::read_to_string(log.path()).expect("the log can be read");
-    assert!(lines.contains("since the last such line refused=3"), "{lines}");
+    assert!(lines.contains("this limit has refused requests refused=3"), "{lines}");
 }
 
 /// Returns a service with insight, and its clock. All services of these tests hash keys with the same secret.

@@ -13,6 +13,8 @@ pub enum Fault {
     None,
     /// No request reaches the store, and each fails.
     Disconnected,
+    /// No request is sent, and each fails, as while a circuit breaker is open.
+    NotSent,
     /// Each request reaches the store and is charged, but its answer is lost.
     AnswerLost,
     /// No request reaches the store, and none ends.
@@ -79,6 +81,9 @@ impl<S: Store> Store for Remote<S> {
         match fault() {
             Fault::Disconnected => {
                 return Err(StoreError::new(StoreErrorKind::Disconnected, "the test broke the link"));
+            }
+            Fault::NotSent => {
+                return Err(StoreError::new(StoreErrorKind::CircuitOpen, "the test has opened the circuit"));
             }
             Fault::Hangs => std::future::pending().await,
             Fault::None | Fault::AnswerLost => {}

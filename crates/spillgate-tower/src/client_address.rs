@@ -3,10 +3,11 @@
 //! Behind a proxy, the address of the socket is that of the proxy, and the address of the client is in a header field.
 //! Anybody can write this field, so the layer uses it only if a trusted proxy has sent it.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
+use spillgate_limiter::client_of;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -34,22 +35,9 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// ```
 #[must_use]
 pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let mut address = peer.to_canonical();
-    if !is_trusted(address, trusted) {
-        return address;
-    }
     let entries =
         headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|value| value.as_bytes().rsplit(|b| *b == b','));
-    for entry in entries {
-        match parse_entry(entry) {
-            Some(before) => address = before,
-            None => break,
-        }
-        if !is_trusted(address, trusted) {
-            break;
-        }
-    }
-    address
+    client_of(peer, entries, |address| is_trusted(address, trusted))
 }
 
 /// Returns `::ffff:10.0.0.0/104` as `10.0.0.0/8`, because addresses are compared in their IPv4 form.
@@ -61,12 +49,4 @@ pub(super) fn unmapped(network: IpNet) -> IpNet {
 
 fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|net| net.contains(&address))
-}
-
-/// Parses an address, with or without a port. Some proxies write `192.0.2.7:4711` or `[2001:db8::7]:4711`.
-fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
-    let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
-    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
-    let with_port = || entry.parse::<SocketAddr>().ok().map(|socket| socket.ip());
-    entry.parse::<IpAddr>().ok().or_else(with_port).or_else(bracketed).map(|address| address.to_canonical())
 }

@@ -49,6 +49,22 @@ pub trait Store: Send + Sync {
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
+    /// Decides the rest of a request that [`decide`](Store::decide) failed as
+    /// [`NewKeys`](crate::StoreErrorKind::NewKeys), without the hits whose keys are new. The store does not look for keys
+    /// again. It waits for half of the timeout, because the failed request could take the other half. A store that never
+    /// fails in this way just decides.
+    ///
+    /// # Errors
+    /// The errors of [`decide`](Store::decide), except `NewKeys`.
+    fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        self.decide(timing, hits, decisions)
+    }
+
     /// Decides like [`decide`](Store::decide), but without a future. Returns `None` if the store would have to wait.
     /// The caller then calls [`decide`](Store::decide).
     ///

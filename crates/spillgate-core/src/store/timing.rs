@@ -25,21 +25,16 @@ pub struct Timing {
     /// How long the caller waits. `None` if the store's own setting applies. A store that never waits ignores this
     /// field.
     pub timeout: Option<Duration>,
-    /// Whether this is the second half of a request, after the store failed the first one as
-    /// [`NewKeys`](crate::StoreErrorKind::NewKeys). The store then does not look for keys again, and waits for half of
-    /// the timeout, because the first half of the request could take the other half. Only a store with a fallback sets
-    /// this field.
-    pub is_second_half: bool,
 }
 
 impl Timing {
     /// The store decides by its own clock and with its own timeout.
-    pub const BY_STORE: Timing = Timing { now: None, timeout: None, is_second_half: false };
+    pub const BY_STORE: Timing = Timing { now: None, timeout: None };
 
     /// Returns a timing for a decision at `now`.
     #[must_use]
     pub const fn at(now: Time) -> Timing {
-        Timing { now: Some(now), ..Timing::BY_STORE }
+        Timing { now: Some(now), timeout: None }
     }
 
     /// Returns the same timing for a caller that waits at most `timeout`.

@@ -4,6 +4,7 @@
 //! A store compares only the hashes of keys. Without a secret, a client could choose a key whose hash equals the hash
 //! of another client's key, and use up that client's limit.
 
+mod forwarded;
 mod kinds;
 mod network;
 
@@ -12,6 +13,7 @@ use std::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+pub use forwarded::{address_of, client_of};
 pub use kinds::Key;
 pub use network::network_of;
 

@@ -53,8 +53,8 @@ type KeyOf = dyn Fn(&Parts, &mut KeyBuilder) + Send + Sync;
 ///
 /// The layer does not bound how many calls are open at the same time. If the far side answers slowly, many can be open.
 /// `tower::limit::ConcurrencyLimitLayer` bounds them, above this layer or below it. A request first waits until the
-/// client is ready, then takes its turn, and is sent at once. Only a retry takes its turn before it waits for the
-/// client.
+/// client is ready, then takes its turn, and is sent at once. A retry takes its turn first, and takes another one if it
+/// then has to wait for the client.
 pub struct ClientLayer<S = MemoryStore, C = SystemClock> {
     far_side: FarSide<S, C>,
     options: Options,
@@ -109,7 +109,8 @@ impl<S, C> ClientLayer<S, C> {
     ///
     /// Only requests that are idempotent (`GET`, `HEAD`, `OPTIONS`, `TRACE`, `PUT`, `DELETE`) and have no body are sent
     /// again. A retry waits for a turn like any other request. If the retry gets no turn, for example because the turn
-    /// comes after the [longest wait](ClientLayer::longest_wait), the caller gets the last answer of the far side.
+    /// comes after the [longest wait](ClientLayer::longest_wait), the caller gets the last answer of the far side. If the
+    /// client was not ready for the retry, that answer is gone, and the caller gets an error.
     #[must_use]
     pub const fn retries(mut self, retries: u32) -> ClientLayer<S, C> {
         self.options.retries = retries;
@@ -259,10 +260,20 @@ where
                 }
                 // Some clients become ready only after the last answer is dropped.
                 drop(response);
-                until_ready(&mut inner).await?;
+                if !is_ready(&mut inner).await? {
+                    until_ready(&mut inner).await?;
+                    // The turn may be long past. Retries that waited together would be sent together.
+                    turn = far_side.turn(key, options.longest_wait).await.map_err(ClientError::Pace)?;
+                }
             }
         })
     }
+}
+
+/// Returns whether the client is ready now.
+async fn is_ready<I: Service<Request<B>>, B>(inner: &mut I) -> Result<bool, ClientError<I::Error>> {
+    let ready = poll_fn(|context| Poll::Ready(inner.poll_ready(context))).await;
+    if let Poll::Ready(ready) = ready { ready.map(|()| true).map_err(ClientError::Client) } else { Ok(false) }
 }
 
 async fn until_ready<I: Service<Request<B>>, B>(inner: &mut I) -> Result<(), ClientError<I::Error>> {

@@ -184,11 +184,11 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// Returns for each hit whether its state was absent before the request. Empty if the reply does not show it.
-    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
+    /// Returns for each key that the decided request made, the position of a hit on it.
+    pub(crate) fn made(&self, reply: &[u8]) -> SmallVec<[usize; 4]> {
         match self {
-            Command::Script(call) => call.was_absent(reply),
-            Command::Transaction(transaction) => transaction.was_absent(reply),
+            Command::Script(call) => call.made(reply),
+            Command::Transaction(transaction) => transaction.made(reply),
             Command::Plain(_) => SmallVec::new(),
         }
     }

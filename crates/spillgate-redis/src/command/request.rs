@@ -323,10 +323,16 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((parts.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
-    /// Returns for each hit whether its state was absent before the request. Empty if the reply does not show it.
-    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
-        let Some(parts) = self.read(reply) else { return SmallVec::new() };
-        self.state_of.iter().map(|state| parts.raws.get(*state).is_some_and(|raw| raw.is_empty())).collect()
+    /// Returns for each state that the request made, the position of a hit on it.
+    pub(crate) fn made(&self, reply: &[u8]) -> SmallVec<[usize; 4]> {
+        let absent = self.read(reply).map(|parts| parts.raws.iter().map(|raw| raw.is_empty()).collect());
+        let absent: SmallVec<[bool; 4]> = absent.unwrap_or_default();
+        if !absent.contains(&true) {
+            return SmallVec::new();
+        }
+        let Some((_, after)) = self.states_after(reply) else { return SmallVec::new() };
+        let is_made = |state: &usize| absent[*state] && after[*state].1 != State::default();
+        (0..absent.len()).filter(is_made).filter_map(|state| self.state_of.iter().position(|of| *of == state)).collect()
     }
 
     /// Decodes the states in the reply. `None` if the bytes of a state are invalid.

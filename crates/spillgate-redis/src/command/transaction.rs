@@ -161,14 +161,21 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
         if reader.0.is_empty() { Ok(Decoded::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
 
-    /// Returns for each hit whether its counter was absent before the request. Empty if the reply does not show it.
-    pub(crate) fn was_absent(&self, reply: &[u8]) -> SmallVec<[bool; 4]> {
+    /// Returns for each counter that the request made, the position of the hit that made it. A refused request makes its
+    /// counters too.
+    pub(crate) fn made(&self, reply: &[u8]) -> SmallVec<[usize; 4]> {
         let (counts, time) = reply.split_at(reply.len().saturating_sub(TIME_BYTES));
         let Some(now) = read_time(time) else { return SmallVec::new() };
         let mut reader = Reader(counts);
-        let mut was_absent =
-            |(hit, counter): (&Hit<'_>, &Counter)| Some(counter.read(hit, now, &mut reader)?.before == 0);
-        self.hits.iter().zip(&self.counters).map_while(&mut was_absent).collect()
+        let mut made = SmallVec::new();
+        for (i, (hit, counter)) in self.hits.iter().zip(&self.counters).enumerate() {
+            match counter.read(hit, now, &mut reader) {
+                Some(Reading { before: 0, after: 1.., .. }) => made.push(i),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        made
     }
 
     /// Returns the time of the decision, and each state after the decision with its key. `None` if the reply does not

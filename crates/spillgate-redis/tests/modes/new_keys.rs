@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spillgate::{FallbackStore, MemoryOptions, MemoryStore};
 use spillgate_core::{
     Anchor, Binding, Circuit, Decision, Denied, Hit, Op, Quota, Reason, Receipt, Source, Store, Time, Timing, Verdict,
@@ -140,6 +141,60 @@ async fn a_refusal_that_is_charged_uses_a_token() {
     assert_eq!((held, keys(&server)), (Err(StoreErrorKind::NewKeys), made));
     // The penalty is a state, so this caller is refused by Redis.
     assert!(ask(&store, &[take(1, &punishing)]).await.0.is_ok_and(|verdict| !verdict.allowed));
+}
+
+/// Without scripts, a refused request makes the counters of its other limits too.
+#[tokio::test]
+async fn without_scripts_the_keys_of_refused_requests_use_tokens() {
+    let server = Server::start();
+    // The deny cache would refuse without a call of Redis.
+    let settings = Settings { scripts: false, deny_cache_entries: 0, ..bounded(&server.url()) };
+    let store = connected(&settings).await;
+    let (team, user) = (a_day(5), a_day(100));
+    let of_five = |key, quota| take(key, quota).with_op(Op::take(5));
+    assert!(ask(&store, &[of_five(1, &team)]).await.0.is_ok_and(|verdict| verdict.allowed));
+    for key in 2..TAKES {
+        // The counter of the team exists, but the cost of the request is above what is left of it.
+        match ask(&store, &[of_five(1, &team), of_five(key, &user)]).await.0 {
+            Ok(verdict) => assert!(!verdict.allowed),
+            Err(kind) => return assert_eq!(kind, StoreErrorKind::NewKeys),
+        }
+    }
+    panic!("refused requests made {} keys", keys(&server));
+}
+
+#[tokio::test]
+async fn two_hits_on_one_new_state_use_one_token() {
+    let server = Server::start();
+    let new_keys_per_second = NonZeroU32::new(2);
+    let store = connected(&Settings { new_keys_per_second, ..bounded(&server.url()) }).await;
+    // A new store has all tokens, and one of two comes back after half a second.
+    let quota = a_day(100);
+    assert!(ask(&store, &[take(1, &quota), take(1, &quota)]).await.0.is_ok());
+    assert_eq!(keys(&server), 1);
+    assert!(ask(&store, &[take(2, &quota)]).await.0.is_ok());
+}
+
+/// Nobody knows whether a take without a reply made a key, so its token is used.
+#[tokio::test]
+async fn takes_without_a_reply_use_tokens() {
+    for (scripts, op) in [(false, ONE), (true, Op::Force { cost: 1 })] {
+        let server = Server::start();
+        let store = connected(&Settings { scripts, max_failures: u32::MAX, ..bounded(&server.url()) }).await;
+        let quota = a_day(100);
+        server.freeze();
+        let late = async |key| {
+            let within = Timing::BY_STORE.within(Duration::from_millis(1));
+            let hits = [take(key, &quota).with_op(op)];
+            store.decide(within, &hits, &mut [Decision::default()]).await.map_err(|error| error.kind())
+        };
+        for answer in join_all((0..TAKES).map(late)).await {
+            assert_eq!(answer, Err(StoreErrorKind::Timeout), "scripts {scripts}");
+        }
+        server.thaw();
+        let (held, _) = ask(&store, &[take(TAKES, &quota)]).await;
+        assert_eq!(held, Err(StoreErrorKind::NewKeys), "scripts {scripts}");
+    }
 }
 
 /// Returns a store whose newcomers are decided locally, with half of a limit.

@@ -36,8 +36,12 @@ pub enum Unreadable {
     Json,
     /// The line of a CSV file has more or fewer columns than the first line, or a quote that is not closed.
     Columns,
-    /// The first line of a CSV file, which names the columns. This line is not counted.
+    /// A line that names columns, or a comment of the server. This line is not counted.
     Header,
+    /// No line before it names the columns.
+    Unnamed,
+    /// The line is not one of Docker's file of JSON lines.
+    Docker,
 }
 
 impl fmt::Display for Unreadable {
@@ -64,6 +68,8 @@ impl fmt::Display for Unreadable {
             Unreadable::Json => "it is not JSON",
             Unreadable::Columns => "its columns are not those of the first line",
             Unreadable::Header => "it names the columns",
+            Unreadable::Unnamed => "no line before it names the columns: keep the line that begins with #Fields:",
+            Unreadable::Docker => "it is not JSON with a member `log`, as Docker writes it",
         })
     }
 }
@@ -72,7 +78,7 @@ impl fmt::Display for Unreadable {
 /// be read counts as one more unreadable line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogCounts {
-    /// All lines that were read, without the first lines of CSV files, which name the columns.
+    /// All lines that were read, without those that name columns.
     pub lines: u64,
     /// All bytes that were read, after decompression.
     pub bytes: u64,

@@ -10,16 +10,16 @@ use super::counts::Unreadable;
 use super::plan::Values;
 
 #[derive(Debug, Clone)]
-pub(super) struct Columns {
+pub(super) struct Csv {
     /// For each column, the index of the wanted value that the column has, if any. The list is empty until the first
     /// line is read.
     sources: Vec<Option<usize>>,
     separator: u8,
 }
 
-impl Columns {
-    pub(super) fn new() -> Columns {
-        Columns { sources: Vec::new(), separator: b',' }
+impl Csv {
+    pub(super) fn new() -> Csv {
+        Csv { sources: Vec::new(), separator: b',' }
     }
 
     /// Finds the values with the names `names` in a line. The first line has no values, and is returned as

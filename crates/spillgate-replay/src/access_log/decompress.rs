@@ -35,6 +35,11 @@ impl Read for Counted {
 
 type File = BufReader<io::Chain<io::Cursor<Vec<u8>>, Counted>>;
 
+/// Returns a reader of the bytes of a file. `bytes_read` counts these bytes.
+pub(super) fn counted(file: Box<dyn Read + Send>, bytes_read: Arc<AtomicU64>) -> Box<dyn Read + Send> {
+    Box::new(Counted { file, bytes_read })
+}
+
 /// Returns a reader of the decompressed bytes of a file. `bytes_read` counts the bytes before decompression. A zstd
 /// frame with a window greater than `window_bytes_max` ends the file with an error.
 pub(super) fn decompressed(

@@ -93,6 +93,8 @@ pub(super) enum Part {
     Query,
     /// The last address of `X-Forwarded-For`. A client can choose all addresses before the last one.
     LastAddress,
+    /// The address of an address and a port. Some servers write no brackets around an IPv6 address before its port.
+    BeforePort,
 }
 
 impl Part {
@@ -108,6 +110,7 @@ impl Part {
             Part::Protocol => of_line(|line| line.protocol),
             Part::Path => path(origin_form(value)),
             Part::Query => query(value),
+            Part::BeforePort => before_port(value),
             Part::LastAddress => memrchr(b',', value).map_or(value, |at| &value[at + 1..]).trim_ascii(),
         }
     }
@@ -133,6 +136,11 @@ impl<'v> RequestLine<'v> {
             && method.iter().all(|byte| byte.is_ascii_alphabetic() || b"-_".contains(byte));
         valid.then(|| RequestLine { method, target: origin_form(target), protocol })
     }
+}
+
+fn before_port(value: &[u8]) -> &[u8] {
+    let address = memrchr(b':', value).map_or(value, |at| &value[..at]);
+    address.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(address)
 }
 
 /// Returns `/path` of `http://host/path`, which clients send to a proxy.
@@ -213,5 +221,18 @@ mod tests {
     fn the_last_forwarded_address_is_the_client() {
         assert_eq!(Part::LastAddress.of(b"10.0.0.1, 10.0.0.2"), b"10.0.0.2");
         assert_eq!(Part::LastAddress.of(b"::1"), b"::1");
+    }
+
+    #[test]
+    fn an_address_is_before_its_port() {
+        for (value, address) in [
+            ("203.0.113.7:40000", "203.0.113.7"),
+            ("2001:db8::7:8080", "2001:db8::7"),
+            ("[2001:db8::7]:8080", "2001:db8::7"),
+            ("unix:1", "unix"),
+            ("", ""),
+        ] {
+            assert_eq!(Part::BeforePort.of(value.as_bytes()), address.as_bytes(), "{value}");
+        }
     }
 }

@@ -27,28 +27,34 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// `sources` has the names of the wanted values. If `caddy` is true, these are nginx's names, and the lines have
-    /// Caddy's keys.
-    pub(super) fn new(sources: &[String], caddy: bool) -> Paths {
+    /// `sources` has the names of the wanted values. `keys` says which keys the lines have for the names of nginx.
+    pub(super) fn new(sources: &[String], keys_of: Keys) -> Paths {
         let mut paths = Paths { nodes: vec![Node::default()] };
         for (source, name) in sources.iter().enumerate() {
-            let keys = if caddy { of_caddy(name) } else { None };
-            let is_header = keys.as_ref().is_some_and(|keys| keys.len() == 4);
-            paths.add(keys.unwrap_or_else(|| name.split('.').collect()).as_slice(), is_header, source);
+            let keys = match keys_of {
+                Keys::Plain => None,
+                Keys::Caddy => of_caddy(name),
+                Keys::Traefik => of_traefik(name),
+            };
+            let header = keys.as_ref().and_then(|(_, header)| *header);
+            let keys = keys.map_or_else(|| name.split('.').map(str::to_owned).collect(), |(keys, _)| keys);
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            paths.add(&keys, header, source);
             // Some programs write an object `a` with a key `b`, others a key `a.b`.
             if name.contains('.') {
-                paths.add(&[name], false, source);
+                paths.add(&[name], None, source);
             }
         }
         paths
     }
 
-    fn add(&mut self, keys: &[&str], has_header: bool, source: usize) {
+    /// `header` is the depth of the key that names a header, if there is one.
+    fn add(&mut self, keys: &[&str], header: Option<usize>, source: usize) {
         let mut at = 0;
         for (depth, key) in keys.iter().enumerate() {
             let found = self.nodes[at].children.iter().copied().find(|child| self.nodes[*child].key == **key);
             at = found.unwrap_or_else(|| {
-                let is_header = has_header && depth == 2;
+                let is_header = header == Some(depth);
                 self.nodes.push(Node { key: (*key).to_owned(), is_header, ..Node::default() });
                 let new = self.nodes.len() - 1;
                 self.nodes[at].children.push(new);
@@ -81,18 +87,56 @@ impl Paths {
     }
 }
 
+/// Whose keys the lines have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// The names of fields are the paths.
+    Plain,
+    Caddy,
+    Traefik,
+}
+
+/// The path of a value, and the depth of the key that names a header, if there is one.
+type Path = (Vec<String>, Option<usize>);
+
+fn path(keys: &[&str]) -> Option<Path> {
+    Some((keys.iter().map(|key| (*key).to_owned()).collect(), None))
+}
+
 /// Returns the path at which Caddy writes the value that nginx calls `name`.
-fn of_caddy(name: &str) -> Option<Vec<&str>> {
-    Some(match name {
-        "remote_addr" => vec!["request", "remote_ip"],
-        "request_method" => vec!["request", "method"],
-        "request_uri" => vec!["request", "uri"],
-        "host" => vec!["request", "host"],
-        "server_protocol" => vec!["request", "proto"],
-        "remote_user" => vec!["user_id"],
-        "body_bytes_sent" => vec!["size"],
-        _ => vec!["request", "headers", name.strip_prefix("http_")?, "0"],
-    })
+fn of_caddy(name: &str) -> Option<Path> {
+    match name {
+        "remote_addr" => path(&["request", "remote_ip"]),
+        // Caddy up to 2.4 writes the address with its port.
+        "client_with_port" => path(&["request", "remote_addr"]),
+        "request_method" => path(&["request", "method"]),
+        "request_uri" => path(&["request", "uri"]),
+        "host" => path(&["request", "host"]),
+        "server_protocol" => path(&["request", "proto"]),
+        "remote_user" => path(&["user_id"]),
+        "body_bytes_sent" => path(&["size"]),
+        _ => {
+            let (keys, _) = path(&["request", "headers", name.strip_prefix("http_")?, "0"])?;
+            Some((keys, Some(2)))
+        }
+    }
+}
+
+/// Returns the path at which Traefik writes the value that nginx calls `name`. Traefik writes the header fields that its
+/// settings name.
+fn of_traefik(name: &str) -> Option<Path> {
+    match name {
+        "remote_addr" => path(&["ClientHost"]),
+        "client_with_port" => path(&["ClientAddr"]),
+        "request_method" => path(&["RequestMethod"]),
+        "request_uri" => path(&["RequestPath"]),
+        "host" => path(&["RequestHost"]),
+        "server_protocol" => path(&["RequestProtocol"]),
+        "status" => path(&["DownstreamStatus"]),
+        "remote_user" => path(&["ClientUsername"]),
+        "body_bytes_sent" => path(&["DownstreamContentSize"]),
+        _ => Some((vec![format!("request_{}", name.strip_prefix("http_")?)], Some(0))),
+    }
 }
 
 /// Reads the JSON value at a node of the tree.

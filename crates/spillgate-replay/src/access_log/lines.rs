@@ -1,4 +1,5 @@
-//! Splits a file into lines. The file can be compressed.
+//! Splits a file into lines. The file can be compressed. If lines are JSON, a file can also be one array, and each object of
+//! this array counts as a line.
 //!
 //! The memory is bounded, because only the beginning of a line that is too long is kept.
 
@@ -7,18 +8,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
-use super::decompress::decompressed;
+use super::decompress::{counted, decompressed};
+use super::input::LogInput;
+use super::json_array::Object;
 use super::reader::LINE_BYTES_MAX;
 
 const BUFFER_BYTES: usize = 2 * LINE_BYTES_MAX;
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The next line, or the error that ends the file.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
-    /// The number of the line, from 1.
+    /// The number of the line in its file, from 1. An object of a JSON array has the number of the line where it begins.
     pub(super) number: u64,
     /// The length of the line with its line end, in bytes.
     pub(super) bytes: u64,
@@ -43,8 +46,12 @@ pub(super) struct Lines {
     unread: Range<usize>,
     /// How many bytes at the beginning of `unread` are known to have no line end.
     searched: usize,
-    /// The number of lines that were returned.
+    /// The number of lines that were returned. For a JSON array, the number of line ends before the next object.
     number: u64,
+    /// The number of lines of the file, if they are returned from the last to the first.
+    last_line: Option<u64>,
+    /// Whether the file is a JSON array.
+    is_array: bool,
     /// The number of bytes that left the buffer since the last line was returned.
     bytes: u64,
     is_ended: bool,
@@ -58,23 +65,39 @@ enum Found {
 }
 
 impl Lines {
+    /// `can_be_array` says whether the file can be a JSON array.
     pub(super) fn new(
-        file: Box<dyn Read + Send>,
+        input: LogInput,
+        can_be_array: bool,
         bytes_read: &Arc<AtomicU64>,
         window_bytes_max: u64,
     ) -> io::Result<Lines> {
-        let input = decompressed(file, Arc::clone(bytes_read), window_bytes_max)?;
+        let last_line = input.last_line;
+        // The end of a plain file can look like the beginning of a compressed one.
+        let input = match last_line {
+            Some(_) => counted(input.file, Arc::clone(bytes_read)),
+            None => decompressed(input.file, Arc::clone(bytes_read), window_bytes_max)?,
+        };
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Ok(Lines { input, buffer, unread: 0..0, searched: 0, number: 0, bytes: 0, is_ended: false })
+        let (is_array, is_ended) = (false, false);
+        let mut lines =
+            Lines { input, buffer, unread: 0..0, searched: 0, number: 0, last_line, is_array, bytes: 0, is_ended };
+        lines.is_array = can_be_array && last_line.is_none() && lines.begins_array()?;
+        Ok(lines)
     }
 
     /// Returns the next line. `None` means that the file has ended.
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
-        let found = self.find()?;
-        self.number += 1;
+        let (found, number) = if self.is_array {
+            self.find_object()?
+        } else {
+            let found = self.find()?;
+            self.number += 1;
+            (found, self.last_line.map_or(self.number, |last| (last + 1).saturating_sub(self.number)))
+        };
         let text = match found {
             Found::Line(mut range) => {
-                if self.number == 1 && self.buffer[range.clone()].starts_with(BYTE_ORDER_MARK) {
+                if number == 1 && self.buffer[range.clone()].starts_with(BYTE_ORDER_MARK) {
                     range.start += BYTE_ORDER_MARK.len();
                 }
                 let line = &self.buffer[range];
@@ -83,7 +106,81 @@ impl Lines {
             Found::TooLong(range) => Text::TooLong(&self.buffer[range]),
             Found::Broken(error) => Text::Broken(error),
         };
-        Some(Next { number: self.number, bytes: std::mem::take(&mut self.bytes), text })
+        Some(Next { number, bytes: std::mem::take(&mut self.bytes), text })
+    }
+
+    /// Returns the number of bytes that left the buffer after the last line.
+    pub(super) fn rest_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns whether the file is a JSON array: its first character is `[`.
+    fn begins_array(&mut self) -> io::Result<bool> {
+        loop {
+            let unread = &self.buffer[self.unread.clone()];
+            let begin = unread.strip_prefix(BYTE_ORDER_MARK).unwrap_or(unread).trim_ascii_start();
+            if let Some(first) = begin.first() {
+                return Ok(*first == b'[');
+            }
+            if self.unread.len() > LINE_BYTES_MAX || !self.read_more()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Finds the next object of a JSON array, and the number of the line where it begins.
+    fn find_object(&mut self) -> Option<(Found, u64)> {
+        // Between two objects are a comma and white space.
+        loop {
+            let between = &self.buffer[self.unread.clone()];
+            let skipped = between.iter().take_while(|byte| b" \t\r\n,[]\xef\xbb\xbf".contains(byte)).count();
+            self.number += memchr_iter(b'\n', &between[..skipped]).count() as u64;
+            self.take(self.unread.start + skipped);
+            if !self.unread.is_empty() {
+                break;
+            }
+            match self.read_more() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some((Found::Broken(error), self.number + 1)),
+            }
+        }
+        let number = self.number + 1;
+        let mut object = Object::default();
+        // The first bytes of an object that is too long stay at the beginning of the buffer.
+        let mut kept = None;
+        loop {
+            let unscanned = &self.buffer[self.unread.start + self.searched..self.unread.end];
+            let end = object.end(unscanned);
+            let scanned = end.unwrap_or(unscanned.len());
+            self.number += memchr_iter(b'\n', &unscanned[..scanned]).count() as u64;
+            if end.is_some() || self.is_ended {
+                let range = self.unread.start..self.unread.start + self.searched + scanned;
+                self.take(range.end);
+                let found = match kept {
+                    Some(kept) => Found::TooLong(0..kept),
+                    None if range.len() > LINE_BYTES_MAX + 1 => Found::TooLong(range),
+                    None => Found::Line(range),
+                };
+                return Some((found, number));
+            }
+            self.searched += scanned;
+            if kept.is_none() && self.searched > LINE_BYTES_MAX + 1 {
+                self.buffer.copy_within(self.unread.start..self.unread.start + LINE_BYTES_MAX, 0);
+                kept = Some(LINE_BYTES_MAX);
+            }
+            let read = match kept {
+                Some(kept) => {
+                    self.take(self.unread.end);
+                    self.read_at(kept).map(|bytes| self.unread = kept..kept + bytes)
+                }
+                None => self.read_more().map(drop),
+            };
+            if let Err(error) = read {
+                self.take(self.unread.end);
+                return Some((Found::Broken(error), number));
+            }
+        }
     }
 
     fn find(&mut self) -> Option<Found> {

@@ -1,11 +1,12 @@
 //! One file of a log. Its lines wait in a window (a sorted buffer) until no earlier line can follow.
 
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use super::backwards::Direction;
 use super::counts::{LogCounts, Unreadable};
+use super::input::LogInput;
 use super::lines::{Lines, Text};
 use super::ordered::FILES_MAX;
 use super::reader::Reader;
@@ -42,16 +43,23 @@ pub(super) struct Shared {
     pub(super) windows_bytes_max: usize,
     /// A zstd frame with a greater window is refused.
     pub(super) zstd_window_bytes_max: u64,
+    /// A file whose newest line is the first one, although it is not read from its end.
+    pub(super) newest_first: Option<usize>,
 }
 
 pub(super) struct LogFile {
     /// The index of the file in the list that the caller passed.
     index: usize,
     /// The file before its first line is read.
-    unopened: Option<Box<dyn Read + Send>>,
+    unopened: Option<LogInput>,
     /// The lines that were not read yet. `None` before the first line and after the last.
     lines: Option<Lines>,
     reader: Reader,
+    /// Whether the first line of the file, which names its columns, was read before.
+    knows_columns: bool,
+    direction: Direction,
+    /// The number of lines that were read.
+    order: u64,
     window: Window,
     /// The latest time of all lines whose times are believed.
     newest_ns: Option<u64>,
@@ -63,9 +71,22 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    pub(super) fn new(index: usize, file: Box<dyn Read + Send>, reader: Reader) -> LogFile {
-        let (unopened, window) = (Some(file), Window::default());
-        LogFile { index, unopened, lines: None, reader, window, newest_ns: None, unconfirmed: None, first: None }
+    pub(super) fn new(index: usize, mut file: LogInput, reader: &Reader) -> LogFile {
+        let own = file.reader.take();
+        let knows_columns = own.as_ref().is_some_and(Reader::has_first_line);
+        LogFile {
+            index,
+            unopened: Some(file),
+            lines: None,
+            reader: own.unwrap_or_else(|| reader.clone()),
+            knows_columns,
+            direction: Direction::default(),
+            order: 0,
+            window: Window::default(),
+            newest_ns: None,
+            unconfirmed: None,
+            first: None,
+        }
     }
 
     /// Returns the time of the next line. `None` means that there is no further line.
@@ -88,7 +109,7 @@ impl LogFile {
     /// Reads lines until the window has at least one.
     pub(super) fn begin(&mut self, shared: &mut Shared) {
         let Some(file) = self.unopened.take() else { return };
-        match Lines::new(file, &shared.bytes_read, shared.zstd_window_bytes_max) {
+        match Lines::new(file, self.reader.is_json(), &shared.bytes_read, shared.zstd_window_bytes_max) {
             Ok(lines) => self.lines = Some(lines),
             Err(error) => shared.counts.broken(self.index, 1, &error),
         }
@@ -120,11 +141,17 @@ impl LogFile {
         let (counts, number) = (&mut shared.counts, next.number);
         counts.bytes += next.bytes;
         let (why, text) = match next.text {
+            Text::Line(_) if self.knows_columns && number == 1 => return,
             Text::Line(text) => {
                 let mut stored = shared.spares.take();
                 match self.reader.read(text, &mut stored.fields) {
                     Ok(time) => {
-                        (stored.time_ns, stored.line) = (time.as_nanos(), number);
+                        self.order += 1;
+                        (stored.time_ns, stored.order, stored.line) = (time.as_nanos(), self.order, number);
+                        self.direction.add(stored.time_ns);
+                        if self.direction.is_beyond(shared.out_of_order_ns, false) {
+                            shared.newest_first = Some(self.index);
+                        }
                         stored.text.clear();
                         stored.text.extend_from_slice(text);
                         counts.add_time(time);
@@ -182,7 +209,10 @@ impl LogFile {
 
     /// Closes the file, and decides about the lines that were waiting for a confirmation.
     fn end(&mut self, shared: &mut Shared) {
-        self.lines = None;
+        shared.counts.bytes += self.lines.take().map_or(0, |lines| lines.rest_bytes());
+        if self.direction.is_beyond(shared.out_of_order_ns, true) {
+            shared.newest_first = Some(self.index);
+        }
         if let Some(first) = self.first.take() {
             self.believe(first, None, shared);
         }

@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use spillgate::Time;
 
 use super::counts::LogCounts;
 use super::fields::Fields;
+use super::input::LogInput;
 use super::log_file::{ALL_WINDOWS_BYTES_MAX, LogFile, Shared};
 use super::reader::Reader;
 use super::window::{Spares, Stored};
@@ -82,11 +82,11 @@ impl Ordered {
     /// Each file is plain, gzip or zstd: its first bytes say which. Files can be in any order. Inside of a file, lines
     /// are sorted if no line is out of order by more than `out_of_order`.
     #[must_use]
-    pub fn new(files: Vec<Box<dyn Read + Send>>, reader: &Reader, out_of_order: Duration) -> Ordered {
+    pub fn new(files: Vec<impl Into<LogInput>>, reader: &Reader, out_of_order: Duration) -> Ordered {
         let files_count = files.len().max(1) as u64;
         let next = (0..files.len()).map(|file| Reverse(Next { time_ns: 0, file, stage: Stage::Unopened })).collect();
         let files = files.into_iter().enumerate();
-        let files = files.map(|(index, file)| LogFile::new(index, file, reader.clone())).collect();
+        let files = files.map(|(index, file)| LogFile::new(index, file.into(), reader)).collect();
         let shared = Shared {
             counts: LogCounts::default(),
             spares: Spares::default(),
@@ -95,11 +95,13 @@ impl Ordered {
             windows_bytes: 0,
             windows_bytes_max: ALL_WINDOWS_BYTES_MAX,
             zstd_window_bytes_max: ZSTD_WINDOW_BYTES_MAX.min(ZSTD_WINDOWS_BYTES_MAX / files_count),
+            newest_first: None,
         };
         Ordered { files, next, shared, current: Stored::default(), time_ns: 0 }
     }
 
-    /// Returns the next request. `None` means that all files have ended.
+    /// Returns the next request. `None` means that all files have ended, or that the order of a file is wrong: see
+    /// [`newest_first`](Ordered::newest_first).
     #[expect(clippy::should_implement_trait, reason = "a request borrows from this value")]
     pub fn next(&mut self) -> Option<LogRequest<'_>> {
         loop {
@@ -117,6 +119,9 @@ impl Ordered {
                 Stage::Filled => {
                     let stored = file.pop(&mut self.shared)?;
                     file.fill(&mut self.shared);
+                    if self.shared.newest_first.is_some() {
+                        return None;
+                    }
                     self.push(index, Stage::Filled, 0);
                     return Some(self.give(index, stored));
                 }
@@ -135,7 +140,7 @@ impl Ordered {
     fn give(&mut self, file: usize, stored: Stored) -> LogRequest<'_> {
         let before = std::mem::replace(&mut self.current, stored);
         self.shared.spares.give(before);
-        let Stored { time_ns, line, ref text, ref fields } = self.current;
+        let Stored { time_ns, line, ref text, ref fields, .. } = self.current;
         if time_ns < self.time_ns {
             let late_s = (self.time_ns - time_ns).div_ceil(1_000_000_000);
             // A line within the bound is late only if a window was full.
@@ -147,6 +152,13 @@ impl Ordered {
         }
         self.time_ns = self.time_ns.max(time_ns);
         LogRequest { time: Time::from_nanos(self.time_ns), file, line, text, fields }
+    }
+
+    /// Returns the index of a file whose newest line is the first one, if there is one. The requests of such a file
+    /// cannot be sorted, so no answer would be right.
+    #[must_use]
+    pub fn newest_first(&self) -> Option<usize> {
+        self.shared.newest_first
     }
 
     #[must_use]
@@ -163,7 +175,7 @@ impl Ordered {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::io::{self, Read};
 
     use super::*;
 

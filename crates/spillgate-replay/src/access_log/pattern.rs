@@ -1,18 +1,18 @@
 //! Reads lines by a pattern, as nginx's `log_format` writes it: `$remote_addr [$time_local] "$request" $status`.
 //!
 //! A value ends at the text that follows its variable in the pattern. The line is read only up to the last needed
-//! value, so anything after this value is ignored.
+//! value, so anything after this value is ignored. Two spaces in a pattern stand for any number of spaces, because some
+//! servers pad their columns.
 
-use memchr::{memchr, memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem, memrchr};
 
 use super::counts::Unreadable;
 use super::plan::{TIME_FIELDS, Values};
 use super::reader::FormatError;
+use super::time::common_bytes;
 
 /// The formats of servers are far shorter.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// The length of `10/Oct/2000:13:55:36 -0700`.
-const TIME_LOCAL_BYTES: usize = 26;
 
 /// A variable of a pattern, and the text between it and the next one.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ struct Variable {
     /// before the time and can look like a time. So the value ends only where this text follows after the length of a
     /// time.
     end_of_time: Option<Vec<u8>>,
+    /// Whether further spaces can follow the text after the value, because the next column is padded.
+    is_padded: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub(super) struct Pattern {
     /// shifted: `$ident` is not `-`, and `$remote_user` has a space. Both together show such a line. The space alone
     /// proves nothing, because the name of a user can have one.
     ident: Option<usize>,
+    /// Whether words of syslog can be before the first value. Then the first value is the word before the time.
+    has_prefix: bool,
 }
 
 impl Pattern {
@@ -56,21 +60,30 @@ impl Pattern {
             let (name, end) = name_and_end(piece)?;
             ends.push((name, end.as_bytes()));
         }
+        // If the date and the time of day are two values, neither of them has a space.
+        let has_date = ["date", "time"].iter().all(|name| ends.iter().any(|(known, _)| known == name));
         for (at, (name, end)) in ends.iter().enumerate() {
             if let (true, Some((next, _))) = (end.is_empty(), ends.get(at + 1)) {
                 return Err(FormatError(format!(
                     "the pattern needs a text between ${name} and ${next}, which shows where the first value ends"
                 )));
             }
+            let is_padded = end.ends_with(b"  ");
+            let end = if is_padded { &end[..end.len() - 1] } else { end };
             let end_of_time = ends.get(at + 1).filter(|(next, _)| *next == "time_local").map(|(_, end)| end.to_vec());
             let is_quoted = escapes && last_end.ends_with(b"\"") && end.starts_with(b"\"");
-            let is_time = TIME_FIELDS.contains(name);
+            let is_time = TIME_FIELDS.contains(name) && !(has_date && matches!(*name, "date" | "time"));
             let (name, source) = ((*name).to_owned(), None);
-            variables.push(Variable { name, end: end.to_vec(), is_quoted, source, is_time, end_of_time });
+            variables.push(Variable { name, end: end.to_vec(), is_quoted, source, is_time, end_of_time, is_padded });
             last_end = end;
         }
         let ident = ends.windows(2).position(|pair| pair[0].0 == "ident" && pair[1].0 == "remote_user");
-        Ok(Pattern { begin, variables, ident })
+        Ok(Pattern { begin, variables, ident, has_prefix: false })
+    }
+
+    /// Lets words of syslog be before the first value, which is followed by ` [` and a time.
+    pub(super) fn with_prefix(self) -> Pattern {
+        Pattern { has_prefix: true, ..self }
     }
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -92,6 +105,11 @@ impl Pattern {
 
     pub(super) fn read(&self, line: &[u8], values: &mut Values) -> Result<(), Unreadable> {
         let mut at = line.starts_with(&self.begin).then_some(self.begin.len()).ok_or(Unreadable::Form)?;
+        if self.has_prefix {
+            let mut times = memmem::find_iter(line, b" [");
+            let end = times.find(|at| common_bytes(&line[at + 2..]).is_some()).ok_or(Unreadable::Form)?;
+            at = memrchr(b' ', &line[..end]).map_or(0, |space| space + 1);
+        }
         let mut has_ident = false;
         for (index, variable) in self.variables.iter().enumerate() {
             let length = variable.length(&line[at..]).ok_or(Unreadable::Form)?;
@@ -105,6 +123,9 @@ impl Pattern {
                 values.spans[source] = Some((at as u32, (at + length) as u32));
             }
             at += length + variable.end.len();
+            if variable.is_padded {
+                at += line[at..].iter().take_while(|byte| **byte == b' ').count();
+            }
         }
         Ok(())
     }
@@ -123,7 +144,8 @@ impl Variable {
             rest.starts_with(&self.end)
                 && !(self.is_quoted && is_escaped(text, *at))
                 && self.end_of_time.as_ref().is_none_or(|end| {
-                    rest.get(self.end.len() + TIME_LOCAL_BYTES..).is_some_and(|after| after.starts_with(end))
+                    let time = &rest[self.end.len()..];
+                    common_bytes(time).is_some_and(|bytes| time[bytes..].starts_with(end))
                 })
         })
     }
@@ -146,6 +168,7 @@ fn inside_of_time(text: &[u8]) -> usize {
         {
             offset + 4
         }
+        [b'U', b'T', b'C', ..] => offset + 3,
         _ => date,
     }
 }

@@ -10,6 +10,8 @@ use super::reader::FormatError;
 
 /// The names of fields that can contain the time. The first one that a line has is used.
 pub(super) const TIME_FIELDS: [&str; 11] = [
+    // Traefik writes its own `time` when a request ends.
+    "StartUTC",
     "time",
     "ts",
     "@timestamp",
@@ -18,10 +20,11 @@ pub(super) const TIME_FIELDS: [&str; 11] = [
     "msec",
     "time_local",
     "start_time",
-    "StartUTC",
     "datetime",
     "date",
 ];
+/// The name of the field with the date, if another field has the time of day.
+const DATE: &str = "date";
 /// No rule has that many keys. The bound keeps the work for a line small.
 const WANTED_MAX: usize = 64;
 
@@ -51,6 +54,7 @@ pub(super) struct Plan {
     /// The names that the needed values can have in a line.
     pub(super) sources: Vec<String>,
     times: Vec<usize>,
+    date: Option<usize>,
     wanted: Vec<Vec<(usize, Part)>>,
 }
 
@@ -64,13 +68,14 @@ impl Plan {
         if wanted.len() > WANTED_MAX {
             return Err(FormatError(format!("{} fields are wanted, but {WANTED_MAX} is the maximum", wanted.len())));
         }
-        let mut plan = Plan { sources: Vec::new(), times: Vec::new(), wanted: Vec::new() };
+        let mut plan = Plan { sources: Vec::new(), times: Vec::new(), date: None, wanted: Vec::new() };
         let is_known = |name: &str| known.is_none_or(|known| known.iter().any(|one| one == name));
         let times = time_field.map_or(TIME_FIELDS.to_vec(), |field| vec![field]);
         for name in times.iter().filter(|name| is_known(name)) {
             let source = plan.source(name);
             plan.times.push(source);
         }
+        plan.date = is_known(DATE).then(|| plan.source(DATE));
         if plan.times.is_empty() {
             return Err(match (time_field, known) {
                 (Some(field), Some(known)) => unknown_field(field, known),
@@ -101,6 +106,11 @@ impl Plan {
     /// Returns the text of the time. `base` is the text to which the positions of `values` belong.
     pub(super) fn time<'b>(&self, values: &Values, base: &'b [u8]) -> Option<&'b [u8]> {
         self.times.iter().map(|source| value(values, base, *source)).find(|text| !text.is_empty())
+    }
+
+    /// Returns the text of the date, if the time is only a time of day.
+    pub(super) fn date<'b>(&self, values: &Values, base: &'b [u8]) -> Option<&'b [u8]> {
+        self.date.map(|source| value(values, base, source)).filter(|text| !text.is_empty())
     }
 
     pub(super) fn fill(&self, values: &Values, base: &[u8], escapes: bool, fields: &mut Fields) {
@@ -144,7 +154,7 @@ fn sources_of(field: &str) -> Vec<(String, Part)> {
         "host" => &[("http_host", Part::Whole), ("server_name", Part::Whole)],
         // Envoy's default format does not have the address of the connection. But Envoy appends it to the addresses
         // that the client sent.
-        "remote_addr" => &[("http_x_forwarded_for", Part::LastAddress)],
+        "remote_addr" => &[("client_with_port", Part::BeforePort), ("http_x_forwarded_for", Part::LastAddress)],
         _ => &[],
     };
     let mut sources = vec![(field.to_owned(), Part::Whole)];

@@ -53,15 +53,48 @@ fn parse(text: &[u8]) -> Option<Time> {
     valid.then(|| Time::from_nanos(seconds.unsigned_abs() * SECOND_NS + nanos))
 }
 
-/// Reads `10/Oct/2000:13:55:36 -0700`.
+/// Reads `10/Oct/2000:13:55:36.123 -0700`. Apache and HAProxy can write a fraction of the second.
 fn common(text: &[u8]) -> Option<(i64, u64)> {
     let month = MONTHS.iter().position(|name| text.get(3..6) == Some(name))? as i64 + 1;
     if text.get(6) != Some(&b'/') || text.get(11) != Some(&b':') {
         return None;
     }
     let day_s = day_s(digits(text, 7..11)?, month, digits(text, 0..2)?)?;
-    let offset_s = offset_s(text.get(20..)?.trim_ascii_start())?;
-    Some((day_s + time_of_day_s(text.get(12..20)?)? - offset_s, 0))
+    let (nanos, rest) = after_seconds(text.get(20..)?)?;
+    let offset_s = offset_s(rest.trim_ascii_start())?;
+    Some((day_s + time_of_day_s(text.get(12..20)?)? - offset_s, nanos))
+}
+
+/// Reads a fraction of a second, if there is one. Returns it with the text after it.
+fn after_seconds(text: &[u8]) -> Option<(u64, &[u8])> {
+    match text {
+        [b'.' | b',', rest @ ..] => fraction_ns(rest),
+        rest => Some((0, rest)),
+    }
+}
+
+/// Returns the length of the form `10/Oct/2000:13:55:36.123 -0700` at the beginning of a text. The fraction and the
+/// offset can be missing.
+pub(super) fn common_bytes(text: &[u8]) -> Option<usize> {
+    let is_date = text.get(2) == Some(&b'/') && text.get(6) == Some(&b'/') && text.get(11) == Some(&b':');
+    time_of_day_s(text.get(12..20)?).filter(|_| is_date)?;
+    let (_, rest) = after_seconds(&text[20..]).unwrap_or((0, &text[20..]));
+    let has_offset = matches!(rest, [b' ', b'+' | b'-', ..]) && digits(rest, 2..6).is_some();
+    Some(text.len() - rest.len() + if has_offset { " -0700".len() } else { 0 })
+}
+
+/// Returns whether a text is a time of day, such as `13:55:36` or `13:55:36.123`. The date of such a time is elsewhere.
+pub(super) fn is_time_of_day(text: &[u8]) -> bool {
+    text.get(..8).and_then(time_of_day_s).is_some()
+}
+
+/// Joins a date and a time of day to a text that [`Times::read`] knows.
+pub(super) fn join(date: &[u8], time_of_day: &[u8], joined: &mut Vec<u8>) {
+    let between = if date.get(2) == Some(&b'/') { b':' } else { b' ' };
+    joined.clear();
+    joined.extend_from_slice(date);
+    joined.push(between);
+    joined.extend_from_slice(time_of_day);
 }
 
 /// Reads `2000-10-10T13:55:36.123-07:00`. A space can replace the `T`, a comma the point, and slashes the
@@ -72,10 +105,7 @@ fn rfc3339(text: &[u8]) -> Option<(i64, u64)> {
     }
     let day_s = day_s(digits(text, 0..4)?, digits(text, 5..7)?, digits(text, 8..10)?)?;
     let seconds = day_s + time_of_day_s(text.get(11..19)?)?;
-    let (nanos, rest) = match text.get(19..)? {
-        [b'.' | b',', rest @ ..] => fraction_ns(rest)?,
-        rest => (0, rest),
-    };
+    let (nanos, rest) = after_seconds(text.get(19..)?)?;
     Some((seconds - offset_s(rest.trim_ascii_start())?, nanos))
 }
 
@@ -121,10 +151,10 @@ fn time_of_day_s(text: &[u8]) -> Option<i64> {
     valid.then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// Reads an offset from UTC: nothing, `Z`, `-0700`, `-07:00` or `-07`.
+/// Reads an offset from UTC: nothing, `Z`, `UTC`, `GMT`, `-0700`, `-07:00` or `-07`.
 fn offset_s(text: &[u8]) -> Option<i64> {
     let (sign, rest) = match text {
-        [] | [b'Z' | b'z'] => return Some(0),
+        [] | [b'Z' | b'z'] | b"UTC" | b"GMT" => return Some(0),
         [b'+', rest @ ..] => (1, rest),
         [b'-', rest @ ..] => (-1, rest),
         _ => return None,
@@ -173,6 +203,9 @@ mod tests {
             "2000-10-10T20:55:36.000Z",
             "2000-10-10T20:55:36,0",
             "2000/10/10 20:55:36",
+            "2000-10-10 20:55:36.000 UTC",
+            "10/Oct/2000:20:55:36.000",
+            "10/Oct/2000:13:55:36.0 -0700",
             "971211336",
             "971211336.000",
             "971211336000",
@@ -188,6 +221,9 @@ mod tests {
         for (text, nanoseconds) in [
             ("2000-10-10T20:55:36.5Z", 500_000_000),
             ("2000-10-10T20:55:36.1234567899999Z", 123_456_789),
+            ("2000-10-10 20:55:36.123 UTC", 123_000_000),
+            ("10/Oct/2000:13:55:36.123 -0700", 123_000_000),
+            ("10/Oct/2000:20:55:36.726", 726_000_000),
             ("971211336.123", 123_000_000),
             ("971211336123", 123_000_000),
             ("971211336123.5", 123_500_000),
@@ -214,6 +250,9 @@ mod tests {
             "10/Oct/0000:13:55:36 +0000",
             "10/Oct/9999:13:55:36 +0000",
             "10/oct/2000:13:55:36 +0000",
+            "10/Oct/2000:13:55:36. +0000",
+            "10/Oct/2000:13:55:36 CET",
+            "13:55:36",
             "2000-13-10T20:55:36Z",
             "2000-10-10T20:55:36.Z",
             "2000-10/10T20:55:36Z",

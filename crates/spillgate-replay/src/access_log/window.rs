@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::fields::Fields;
 
 /// The memory of a line besides its text and its values, in bytes.
-const OVERHEAD_BYTES: usize = 160;
+const OVERHEAD_BYTES: usize = 168;
 /// The memory of a line is reused only up to this size, so that short lines do not keep the large memory of long ones.
 const SPARE_BYTES_MAX: usize = 2048;
 /// The bound for the memory of all lines that wait to be reused.
@@ -19,6 +19,9 @@ const SPARES_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Stored {
     pub(super) time_ns: u64,
+    /// The position of the line in the order in which lines are read.
+    pub(super) order: u64,
+    /// The number of the line in its file.
     pub(super) line: u64,
     pub(super) text: Vec<u8>,
     pub(super) fields: Fields,
@@ -34,7 +37,7 @@ impl Stored {
 /// The line with the earliest time is the greatest, because [`BinaryHeap`] returns the greatest.
 impl Ord for Stored {
     fn cmp(&self, other: &Stored) -> Ordering {
-        (other.time_ns, other.line).cmp(&(self.time_ns, self.line))
+        (other.time_ns, other.order).cmp(&(self.time_ns, self.order))
     }
 }
 
@@ -127,14 +130,14 @@ mod tests {
         #[test]
         fn lines_leave_in_the_order_of_times_and_lines(times in prop::collection::vec(0u64..20, 0..200)) {
             let mut window = Window::default();
-            for (line, time_ns) in (1..).zip(&times) {
-                window.push(Stored { time_ns: *time_ns, line, ..Stored::default() });
+            for (order, time_ns) in (1..).zip(&times) {
+                window.push(Stored { time_ns: *time_ns, order, ..Stored::default() });
             }
             let mut expected: Vec<_> = times.iter().copied().zip(1..).collect();
             expected.sort_unstable();
             prop_assert_eq!(window.first_ns(), expected.first().map(|(time_ns, _)| *time_ns));
             prop_assert_eq!(window.bytes(), times.len() * OVERHEAD_BYTES);
-            let left: Vec<_> = std::iter::from_fn(|| window.pop()).map(|stored| (stored.time_ns, stored.line)).collect();
+            let left: Vec<_> = std::iter::from_fn(|| window.pop()).map(|stored| (stored.time_ns, stored.order)).collect();
             prop_assert_eq!(left, expected);
             prop_assert_eq!((window.first_ns(), window.bytes()), (None, 0));
         }

@@ -6,7 +6,7 @@ use spillgate::text::thousands;
 use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
-use super::words::{Seen, advice, badge, count, limit_name, quota, seen, share, time, times, wait};
+use super::words::{Seen, advice, badge, count, limit_name, percent, quota, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -26,7 +26,8 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
                 (badge(verdict)) " " (quota(&limit.limit)) ", from " (seen(&limit.limit.file)) ":" (limit.limit.line)
             }
             @if let Some(note) = &limit.note { p class="note" { (seen(note)) } }
-            @if let Some(period) = &limit.period { (reason(limit, period)) }
+            @if let Some(whole_log) = &limit.whole_log { p class="reason" { (seen(&whole_log.reason)) } }
+            @if let Some(period) = &limit.period { (hour(limit, period)) }
             (fix(limit, result))
             (timeline::figure(&limit.timeline, judged))
             @if let Some(period) = &limit.period {
@@ -42,43 +43,47 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
 }
 
 pub(super) fn verdict(limit: &LimitReport) -> Option<Seen> {
-    limit.period.as_ref().map(|period| (period.report.verdict, period.report.who))
+    limit.whole_log.as_ref().map(|whole_log| (whole_log.verdict, whole_log.who))
 }
 
-/// Says what the reader can do. One caller above the rate is named.
+/// Says what the reader can do. If there is no number to change, a caller with most of the refusals is named.
 pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     let verdict = verdict(limit);
-    let report = limit.period.as_ref().map(|period| &period.report);
-    let one = report
-        .filter(|_| verdict == Some((Verdict::AboveRate, Who::One)))
-        .and_then(|report| report.top_refused.callers.first());
+    let is_about_callers =
+        matches!(verdict, Some((Verdict::AboveRate, Who::One) | (Verdict::TooEarly | Verdict::Unclear, _)));
+    let main_caller = limit.main_caller().filter(|_| is_about_callers);
+    let suggestion = limit.whole_log.as_ref().and_then(|whole_log| whole_log.suggestion.as_ref());
     html! {
-        @if let Some(name) = one.and_then(|caller| caller.name.as_deref()) {
-            "Keep the limit, and look at " (seen(name))
-            ". Before you block it: it can be many people behind one address or key."
+        @if let Some((name, part)) = main_caller {
+            "Keep the limit, and look at " (seen(name)) ", which has " (percent(part))
+            " of the refusals. Before you block it: it can be many people behind one address or key."
+        } @else if matches!(verdict, Some((Verdict::TooEarly, _))) {
+            @if limit.refused_requests > 0 { "Look at the callers that it refuses." }
+            @else { "Nothing: it refuses no request of this log." }
         } @else {
-            (advice(&limit.limit, verdict, report.and_then(|report| report.suggestion.as_ref())))
+            (advice(&limit.limit, verdict, suggestion))
         }
     }
 }
 
-/// Says why this is the verdict, and which verdicts the other hours have.
-fn reason(limit: &LimitReport, period: &Period) -> Markup {
+/// Says what insight has found in the hour that is shown, and which verdicts the other hours have.
+fn hour(limit: &LimitReport, period: &Period) -> Markup {
     let hours = limit.hours.iter().fold(0_u64, |sum, hours| sum.saturating_add(hours.hours));
+    let which =
+        if limit.refused_requests > 0 { "The hour with the most refusals" } else { "The hour of the highest use" };
     html! {
-        p class="reason" { (seen(&period.report.reason)) }
-        @if let Some(causes) = period.report.causes { p class="reason" { (causes) } }
-        @if let Some(evidence) = &period.report.evidence { p class="reason" { (seen(evidence)) } }
         p class="hours" {
+            (which) ", " (times(period.from_ns, period.to_ns)) ": "
+            (period.report.verdict.words_with(period.report.who)) ". " (seen(&period.report.reason))
+            @if let Some(causes) = period.report.causes { " " (causes) }
+            @if let Some(evidence) = &period.report.evidence { " " (seen(evidence)) }
             @if hours > 1 {
-                "This is the hour that needs the most attention: " (times(period.from_ns, period.to_ns)) ". All hours with requests: "
-                @for (index, VerdictHours { verdict, who, hours }) in limit.hours.iter().enumerate() {
+                " All hours with requests: "
+                @for (index, VerdictHours { verdict, who, hours, .. }) in limit.hours.iter().enumerate() {
                     @if index > 0 { ", " }
                     (count(*hours, "hour")) " " (verdict.words_with(*who))
                 }
                 "."
-            } @else {
-                "Judged on the requests from " (times(period.from_ns, period.to_ns)) "."
             }
         }
     }
@@ -86,7 +91,7 @@ fn reason(limit: &LimitReport, period: &Period) -> Markup {
 
 /// Says what to change, and what the change would do.
 fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
-    let rules = limit.period.as_ref().and_then(|period| period.suggested_rules.as_deref());
+    let rules = limit.whole_log.as_ref().and_then(|whole_log| whole_log.suggested_rules.as_deref());
     let Some(rules) = result.map(|result| result.suggested_rules.as_str()).or(rules) else {
         return html! {};
     };
@@ -99,10 +104,8 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                 @if let Some(result) = result {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
-                    strong { (share(then.refused, then.allowed.saturating_add(then.refused))) }
-                    " of its requests instead of "
-                    strong { (share(today.refused, today.allowed.saturating_add(today.refused))) } ". "
-                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) }
+                    (instead((then.refused, sum(then)), (today.refused, sum(today)), "its requests"))
+                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) " " }
                     (all_rules(&result.requests))
                 } @else {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."
@@ -120,8 +123,26 @@ fn all_rules(requests: &Agreement) -> Markup {
     let (today, then) = (both_refuse.saturating_add(only_old_refuses), both_refuse.saturating_add(only_new_refuses));
     let all = both_allow.saturating_add(today).saturating_add(only_new_refuses);
     html! {
-        "All rules together would refuse " strong { (share(then, all)) } " of all requests instead of "
-        strong { (share(today, all)) } ". "
+        "All rules together would refuse " (instead((then, all), (today, all), "all requests"))
+    }
+}
+
+const fn sum(counts: Counts) -> u64 {
+    counts.allowed.saturating_add(counts.refused)
+}
+
+/// Says what part of the requests is refused then, and today. If both parts are written with the same digits, their
+/// numbers are written instead.
+fn instead(then: (u64, u64), today: (u64, u64), of: &str) -> Markup {
+    let (part_then, part_today) = (share(then.0, then.1), share(today.0, today.1));
+    html! {
+        @if then.0 == today.0 {
+            "as many of " (of) " as today: " strong { (thousands(then.0)) } ". "
+        } @else if part_then == part_today {
+            strong { (thousands(then.0)) } " of " (of) " instead of " strong { (thousands(today.0)) } ". "
+        } @else {
+            strong { (part_then) } " of " (of) " instead of " strong { (part_today) } ". "
+        }
     }
 }
 
@@ -208,4 +229,22 @@ fn refusal_table(caption: &str, refusals: &[Refusal]) -> Markup {
     let heads = vec!["time (UTC)", "wait", "file and line", last];
     let rows = refusals.iter().map(row).collect();
     Table { caption: caption.to_owned(), heads, numbers: &[1], rows }.markup()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_never_written_with_two_equal_numbers() {
+        let says = |then, today| instead(then, today, "its requests").into_string().replace('\u{a0}', " ");
+        let strong = |text: &str| text.replace(['<', '>'], "").replace("/strong", "").replace("strong", "");
+        for (then, today, expected) in [
+            ((100, 1_000), (200, 1_000), "10 % of its requests instead of 20 %. "),
+            ((1_601, 10_000), (1_609, 10_000), "1,601 of its requests instead of 1,609. "),
+            ((1_601, 10_000), (1_601, 10_000), "as many of its requests as today: 1,601. "),
+        ] {
+            assert_eq!(strong(&says(then, today)), expected);
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
         header {
             h1 { "Replay of " (seen(&run.name)) }
             p class="lede" { (lede(run)) }
+            @for warning in &report.warnings { p class="warning" { strong { "Warning: " } (seen(warning)) } }
             (facts(report, run))
         }
         section id="overview" aria-labelledby="overview-name" {

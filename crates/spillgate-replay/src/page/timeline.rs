@@ -75,7 +75,7 @@ pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup 
         figure {
             figcaption {
                 strong { "Requests over time. " } (says)
-                @if judged.is_some() { " The thick line on the axis is the hour of the verdict." }
+                @if judged.is_some() { " The thick line on the axis is the hour that is described above." }
             }
             p class="legend" aria-hidden="true" {
                 span class="key allowed" {} " allowed "

@@ -41,19 +41,30 @@ pub(super) struct Index {
     levels: Vec<Level>,
     /// For each node, the number of the level with the rules that are nested in it. `None` if it has no nested rules.
     below: Vec<Option<u32>>,
+    /// Whether any level has a wildcard in a key.
+    has_key_wildcards: bool,
 }
 
 /// The rules of one `descriptors` list in a file. The list is at the top of the file, or it is nested in a rule.
 #[derive(Clone, Debug, Default)]
 struct Level {
+    /// Empty if a key of the level has a wildcard.
+    keys: HashMap<Arc<str>, Slot>,
+    with_wildcards: Option<Box<KeyWildcards>>,
+    /// The maximum work that a search on this level and on all levels below it can need.
+    work: Work,
+}
+
+/// The keys of a level on which a key has a wildcard. They are not in the level itself, so that a search on another level,
+/// which finds its key there, needs no instruction for wildcards.
+#[derive(Clone, Debug, Default)]
+struct KeyWildcards {
     keys: HashMap<Arc<str>, Slot>,
     /// The nodes whose key has a star, in the order in which they are tried. Their patterns are compared with the key, an
     /// underscore and the value of an entry as one text, as in Envoy's reference rate limit server.
-    key_wildcards: Vec<Wildcard>,
-    /// The nodes of `key_wildcards`, by the text of their patterns. Empty after the load, as `Slot::patterns`.
-    key_patterns: HashMap<Box<str>, u32>,
-    /// The maximum work that a search on this level and on all levels below it can need.
-    work: Work,
+    wildcards: Vec<Wildcard>,
+    /// The nodes of `wildcards`, by the text of their patterns. Empty after the load, as `Slot::patterns`.
+    patterns: HashMap<Box<str>, u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,6 +84,18 @@ struct Slot {
 }
 
 impl Level {
+    fn keys(&self) -> &HashMap<Arc<str>, Slot> {
+        self.with_wildcards.as_ref().map_or(&self.keys, |with_wildcards| &with_wildcards.keys)
+    }
+
+    fn keys_mut(&mut self) -> &mut HashMap<Arc<str>, Slot> {
+        self.with_wildcards.as_mut().map_or(&mut self.keys, |with_wildcards| &mut with_wildcards.keys)
+    }
+
+    fn key_wildcards(&self) -> &[Wildcard] {
+        self.with_wildcards.as_ref().map_or(&[], |with_wildcards| &with_wildcards.wildcards)
+    }
+
     /// Returns the nodes that fit an entry, in the order in which they are tried, for a level with wildcards in keys. With
     /// `as_declared`, all wildcards are tried in the order of the file.
     ///
@@ -80,9 +103,9 @@ impl Level {
     /// only files of the reference server have them.
     fn candidates(&self, key: &str, value: &str, as_declared: bool) -> Vec<(Tried<'_>, u32)> {
         let joined = joined(key, Some(value));
-        let by_key = self.key_wildcards.iter().filter(|wildcard| wildcard.pattern.fits(&joined));
+        let by_key = self.key_wildcards().iter().filter(|wildcard| wildcard.pattern.fits(&joined));
         let mut by_key: Vec<_> = by_key.map(|w| (Tried::Wildcard(&w.pattern), w.node)).collect();
-        let Some(slot) = self.keys.get(key) else { return by_key };
+        let Some(slot) = self.keys().get(key) else { return by_key };
         let (mut before, mut alone): (Vec<_>, Vec<_>) =
             slot.candidates(value).partition(|(tried, _)| !matches!(tried, Tried::KeyAlone));
         let exact = usize::from(matches!(before.first(), Some((Tried::Exact, _))));
@@ -156,16 +179,20 @@ impl Index {
             let value = value.map(|value| &**value);
             Pattern::new(&joined(key, value))
         }) {
-            let level = &mut self.levels[level as usize];
-            if let Some(there) = level.key_patterns.get(pattern.as_str()) {
+            let Level { keys, with_wildcards, .. } = &mut self.levels[level as usize];
+            let with_wildcards = with_wildcards.get_or_insert_with(|| {
+                Box::new(KeyWildcards { keys: std::mem::take(keys), ..KeyWildcards::default() })
+            });
+            if let Some(there) = with_wildcards.patterns.get(pattern.as_str()) {
                 return Err(*there);
             }
-            level.key_patterns.insert(pattern.as_str().into(), node);
-            level.key_wildcards.push(Wildcard { pattern, node });
+            self.has_key_wildcards = true;
+            with_wildcards.patterns.insert(pattern.as_str().into(), node);
+            with_wildcards.wildcards.push(Wildcard { pattern, node });
             self.below.push(None);
             return Ok(node);
         }
-        let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
+        let slot = self.levels[level as usize].keys_mut().entry(key.clone()).or_default();
         match value.map(|value| (value, Pattern::new(value))) {
             None => match slot.alone {
                 Some(there) => return Err(there),
@@ -203,25 +230,27 @@ impl Index {
     /// If a search could need too much work, the function returns the key that causes the work, an error message and a
     /// help text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
-        for slot in self.levels[level as usize].keys.values_mut() {
+        for slot in self.levels[level as usize].keys_mut().values_mut() {
             slot.patterns = HashMap::default();
             if !as_declared {
                 slot.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
             }
         }
         let level = level as usize;
-        self.levels[level].key_patterns = HashMap::default();
-        if !as_declared {
-            self.levels[level].key_wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
+        if let Some(with_wildcards) = &mut self.levels[level].with_wildcards {
+            with_wildcards.patterns = HashMap::default();
+            if !as_declared {
+                with_wildcards.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
+            }
         }
         let by_key = self.work_of_keys(level, as_declared);
         let of_keys = self.levels[level]
-            .keys
+            .keys()
             .iter()
             .map(|(key, slot)| (key, self.work(slot, as_declared).and(Work::lookup(key.len())).and(by_key)));
         let mut of_keys: Vec<(&Arc<str>, Work)> = of_keys.collect();
         let any_key = Arc::from("*");
-        if !self.levels[level].key_wildcards.is_empty() {
+        if !self.levels[level].key_wildcards().is_empty() {
             of_keys.push((&any_key, by_key));
         }
         let too_much = of_keys.iter().filter_map(|(key, work)| Some((*key, work.too_much()?)));
@@ -234,7 +263,7 @@ impl Index {
 
     /// Returns the work to compare an entry with the wildcards in the keys of a level, and of the search below them.
     fn work_of_keys(&self, level: usize, first_only: bool) -> Work {
-        let wildcards = &self.levels[level].key_wildcards;
+        let wildcards = self.levels[level].key_wildcards();
         if wildcards.is_empty() {
             return Work::default();
         }
@@ -275,25 +304,21 @@ impl Index {
     /// most once. The depth and the [work](Work) of a search were checked when the rules were loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
-        let level = &self.levels[level as usize];
-        if !level.key_wildcards.is_empty() {
-            return self.find_with_key_wildcards(level, (key, value), rest, first_only);
+        let (number, level) = (level, &self.levels[level as usize]);
+        match level.keys.get(*key) {
+            Some(slot) => self.first_match(slot.candidates(value).map(|(_, node)| node), rest, first_only),
+            None if !self.has_key_wildcards => None,
+            None => self.find_with_key_wildcards(number, entries, first_only),
         }
-        self.first_match(level.keys.get(*key)?.candidates(value).map(|(_, node)| node), rest, first_only)
     }
 
     /// Does what [`find`](Index::find) does, on a level with wildcards in keys. It is a function of its own, so that searches
     /// on other levels need no instructions for its list.
     #[cold]
     #[inline(never)]
-    fn find_with_key_wildcards(
-        &self,
-        level: &Level,
-        (key, value): (&str, &str),
-        rest: &[(&str, &str)],
-        first_only: bool,
-    ) -> Option<u32> {
-        let candidates = level.candidates(key, value, first_only);
+    fn find_with_key_wildcards(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
+        let ((key, value), rest) = entries.split_first()?;
+        let candidates = self.levels[level as usize].candidates(key, value, first_only);
         self.first_match(candidates.into_iter().map(|(_, node)| node), rest, first_only)
     }
 
@@ -357,17 +382,17 @@ impl Index {
 
     /// Returns the keys of a level, each with its nodes, for the checks that produce warnings.
     pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
-        self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
+        self.levels[level as usize].keys().iter().map(|(key, slot)| (&**key, SlotView { slot }))
     }
 
     /// Returns the nodes that have this key on a level.
     pub(super) fn slot(&self, level: u32, key: &str) -> Option<SlotView<'_>> {
-        self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
+        self.levels[level as usize].keys().get(key).map(|slot| SlotView { slot })
     }
 
     /// Returns the nodes of a level whose keys have stars, in the order in which they are tried.
     pub(super) fn key_wildcards(&self, level: u32) -> &[Wildcard] {
-        &self.levels[level as usize].key_wildcards
+        self.levels[level as usize].key_wildcards()
     }
 
     /// Sets how much of a value the wildcards of a domain search, on the level `root` and all levels below it. Call it
@@ -377,14 +402,16 @@ impl Index {
         let mut levels = vec![root];
         while let Some(level) = levels.pop() {
             let level = &mut self.levels[level as usize];
-            let slots = level.keys.values_mut().flat_map(|slot| &mut slot.wildcards);
-            slots.chain(&mut level.key_wildcards).for_each(|wildcard| wildcard.pattern.search_at_most(bytes));
-            let slots = level.keys.values();
+            let of_values = level.keys_mut().values_mut().flat_map(|slot| &mut slot.wildcards);
+            of_values.for_each(|wildcard| wildcard.pattern.search_at_most(bytes));
+            let of_keys = level.with_wildcards.iter_mut().flat_map(|with_wildcards| &mut with_wildcards.wildcards);
+            of_keys.for_each(|wildcard| wildcard.pattern.search_at_most(bytes));
+            let slots = level.keys().values();
             let nodes = slots.flat_map(|slot| {
                 let wildcards = slot.wildcards.iter().map(|wildcard| wildcard.node);
                 slot.exact.values().copied().chain(wildcards).chain(slot.alone)
             });
-            let nodes = nodes.chain(level.key_wildcards.iter().map(|wildcard| wildcard.node));
+            let nodes = nodes.chain(level.key_wildcards().iter().map(|wildcard| wildcard.node));
             levels.extend(nodes.filter_map(|node| self.below[node as usize]));
         }
     }

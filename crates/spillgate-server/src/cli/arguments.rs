@@ -1,4 +1,4 @@
-//! Arguments that several commands share, and the text of the exit codes.
+//! Arguments that several commands share.
 //!
 //! The flags for settings are made from `KEYS`, the table of all settings. So no flag can be missing or differ from its
 //! setting.
@@ -12,17 +12,11 @@ use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use super::verb::{Entries, Setting};
 use crate::settings::{Key, Shape};
 
-/// The help on exit codes, for all commands.
+/// The help on exit codes of a command whose answer is never no. Other commands have their own text.
 pub(super) const EXIT_CODES: &str = "Exit codes:
-  0  success. After check: every request was allowed. After doctor: nothing has to be fixed
-  1  after check: a request was refused. After validate --deny-warnings: there are warnings. After
-     doctor: something has to be fixed. After key: no limit was found. After size: nothing fits
-     the memory
-  2  the command line, a setting, a rule or a log is wrong. Nothing was started
-  3  not available. After serve: it could not start, or did not end well (an address in use, no
-     permission, a failed worker, a second SIGTERM, a last snapshot that cannot be written). After
-     check and doctor: the store cannot be reached, or refuses access. After insight: a server
-     cannot be asked. After any command: its output cannot be written";
+  0  success
+  2  the command line, a setting, a rule or a log is wrong
+  3  the output cannot be written";
 
 /// Returns the flag of a setting.
 pub(super) fn setting(key: &'static Key) -> Arg {
@@ -56,6 +50,15 @@ fn heading(key: &Key) -> &'static str {
 
 pub(super) fn domain_argument() -> Arg {
     Arg::new("domain").long("domain").short('d').value_name("NAME").required(true).help("Domain of the rules")
+}
+
+pub(super) fn optional_domain_argument(help: &'static str) -> Arg {
+    domain_argument().required(false).help(help)
+}
+
+pub(super) fn allow_unmatched_argument() -> Arg {
+    let help = "Accept a domain or a key that no rule has. Without it, such a name is an error";
+    Arg::new("allow-unmatched").long("allow-unmatched").action(ArgAction::SetTrue).help(help)
 }
 
 pub(super) fn descriptor_argument() -> Arg {
@@ -97,7 +100,7 @@ pub(super) fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Ke
 
 /// Reads a descriptor such as `user_id=7,path=/x`, whose entries are separated by commas. A `\` before `,`, `=` or `\`
 /// makes that character a part of the text.
-fn entries(text: &str) -> Result<Entries, String> {
+pub(super) fn entries(text: &str) -> Result<Entries, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());
     let mut characters = text.chars();

@@ -10,10 +10,17 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use spillgate_service::text::duration;
 
 use super::arguments::{
-    EXIT_CODES, config_argument, descriptor_argument, domain_argument, json_argument, paths, rules_argument,
+    allow_unmatched_argument, config_argument, descriptor_argument, domain_argument, json_argument, paths,
+    rules_argument,
 };
 use super::store;
 use super::verb::Check;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  every request was allowed
+  1  a request was refused
+  2  the command line, a setting or a rule is wrong, or no rule has the domain or a key of a request
+  3  the store cannot be reached or refuses access; or the output cannot be written";
 
 /// The maximum number of questions of one `check`.
 const QUESTIONS_MAX: usize = 10_000;
@@ -44,7 +51,7 @@ pub(super) fn command() -> Command {
         .arg(config_argument("Settings file. If no RULES are given, the rules of this file are used"))
         .arg(domain_argument())
         .arg(descriptor_argument());
-    let command = question_arguments(command);
+    let command = question_arguments(command).arg(allow_unmatched_argument());
     store::check_arguments(command).arg(json_argument("Print one line of JSON"))
 }
 
@@ -121,6 +128,7 @@ pub(super) fn read(matches: &ArgMatches) -> Result<Check, clap::Error> {
         wait: matches.get_one("wait").copied().unwrap_or_default(),
         flags: Vec::new(),
         takes: false,
+        allows_unmatched: matches.get_flag("allow-unmatched"),
         json: matches.get_flag("json"),
     };
     Ok(store::check_settings(matches, check))

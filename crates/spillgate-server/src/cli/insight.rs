@@ -1,14 +1,15 @@
 //! The arguments of `spillgate insight`.
 
-use std::path::PathBuf;
+use clap::{ArgAction, ArgMatches, Command};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-
-use super::arguments::{EXIT_CODES, json_argument};
+use super::admin::{server_argument, token_file_argument};
+use super::arguments::json_argument;
 use super::verb::Insight;
 
-/// The address of the admin listener if the settings do not change it.
-const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070";
+const EXIT_CODES: &str = "Exit codes:
+  0  all servers were asked
+  2  the command line is wrong
+  3  a server cannot be asked; the others are shown. Or the output cannot be written";
 
 pub(super) fn command() -> Command {
     Command::new("insight")
@@ -18,24 +19,14 @@ pub(super) fn command() -> Command {
              spillgate insight --admin unix:/run/spillgate/admin.sock --json\n  \
              spillgate insight --admin-token-file /etc/spillgate/admin.token\n\n\
              Several servers are shown as one. A caller of two servers is one caller only if both use the\n\
-             same store and the same store.key_secret_file. If a server does not answer, the others are\n\
-             shown, and the exit code is 3.\n\n{EXIT_CODES}"
+             same store and the same store.key_secret_file.\n\n{EXIT_CODES}"
         ))
         .arg(
-            Arg::new("server")
-                .long("admin")
-                .value_name("URL")
+            server_argument()
                 .action(ArgAction::Append)
-                .default_value(DEFAULT_ADMIN)
                 .help("Admin listener of a server: http://HOST:PORT or unix:/path. Repeat the flag for several servers"),
         )
-        .arg(
-            Arg::new("admin-token-file")
-                .long("admin-token-file")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("File with the bearer token of the admin listeners"),
-        )
+        .arg(token_file_argument())
         .arg(json_argument("Print one line of JSON"))
 }
 

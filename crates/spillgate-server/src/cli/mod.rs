@@ -3,6 +3,7 @@
 //! [`parse`] turns the arguments into a [`Verb`], which is plain data. Errors never show a password that was written in
 //! a URL.
 
+mod admin;
 mod arguments;
 mod check;
 mod insight;
@@ -19,8 +20,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::settings::{KEYS, Key, masked};
-use arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
-pub use verb::{Check, Doctor, Entries, Insight, KeyNames, Replay, Serve, Setting, Size, Validate, Verb};
+use arguments::{config_argument, json_argument, paths, rules_argument};
+pub use verb::{
+    Admin, AdminAction, Check, Doctor, Entries, Insight, KeyNames, Replay, RuleName, Serve, Setting, Size, Validate,
+    Verb,
+};
 
 /// Reads the command line.
 ///
@@ -37,7 +41,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("insight", m)) => Ok(Verb::Insight(insight::read(m))),
         Some(("replay", m)) => Ok(Verb::Replay(replay::read(m))),
         Some(("size", m)) => Ok(Verb::Size(size::read(m))),
-        _ => Ok(Verb::Schema),
+        Some((name, m)) => Ok(admin::read(name, m).map_or(Verb::Schema, Verb::Admin)),
+        None => Ok(Verb::Schema),
     }
 }
 
@@ -79,13 +84,19 @@ pub fn command() -> Command {
     Command::new("spillgate")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Rate limiter: decides for each request whether it may pass now")
-        .after_help(format!(
+        .after_help(
             "Start here:\n  spillgate serve rules.yaml        serve the limits of a rules file\n  \
              spillgate validate rules.yaml     find errors in it\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7   try it without a server\n  \
              spillgate doctor --store redis://127.0.0.1:6379                  find faults of a store\n\n\
-             `spillgate COMMAND --help` has examples.\n\n{EXIT_CODES}"
-        ))
+             While a server runs:\n  spillgate insight                 what its limits do to their callers\n  \
+             spillgate top                     who asks most, and who is refused most\n  \
+             spillgate explain --domain api --descriptor user_id=7            why a caller is refused\n  \
+             spillgate block remote_address=203.0.113.9 --for 10m             refuse a caller for a time\n  \
+             spillgate reload                  use changed rules\n\n\
+             `spillgate COMMAND --help` has examples, and says what each of its exit codes means: 0 is yes\n\
+             or done, 1 is no, 2 is a wrong command line, setting or rule, and 3 is not available.",
+        )
         .subcommand_required(true)
         .subcommand(serve::command())
         .subcommand(validate_command())
@@ -93,20 +104,28 @@ pub fn command() -> Command {
         .subcommand(store::key_command())
         .subcommand(store::doctor_command())
         .subcommand(insight::command())
+        .subcommands(admin::commands())
         .subcommand(replay::command())
         .subcommand(size::command())
         .subcommand(Command::new("schema").about("Print the JSON Schema of rules files, for editors").after_help(
             "Examples:\n  spillgate schema > rules.schema.json\n  \
-                 and at the top of a rules file: # yaml-language-server: $schema=./rules.schema.json",
+                 and at the top of a rules file: # yaml-language-server: $schema=./rules.schema.json\n\n\
+                 Exit codes:\n  0  success\n  2  the command line is wrong\n  3  the output cannot be written",
         ))
 }
+
+const EXIT_CODES_OF_VALIDATE: &str = "Exit codes:
+  0  there are no errors
+  1  with --deny-warnings: there are warnings
+  2  the command line, a setting or a rule is wrong
+  3  the output cannot be written";
 
 fn validate_command() -> Command {
     Command::new("validate")
         .about("Find errors in rules and settings files")
         .after_help(format!(
             "Examples:\n  spillgate validate rules.yaml\n  spillgate validate rules/ --deny-warnings\n  \
-             spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES}"
+             spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES_OF_VALIDATE}"
         ))
         .arg(rules_argument())
         .arg(config_argument(

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use spillgate_service::text::duration;
 
-use super::arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
+use super::arguments::{EXIT_CODES, config_argument, given, json_argument, paths, rules_argument, setting};
 use super::verb::Replay;
+use crate::settings::{KEYS, Key};
 
 pub(super) fn command() -> Command {
     let command = Command::new("replay")
@@ -18,18 +19,24 @@ pub(super) fn command() -> Command {
              request costs 1 unit. The command needs no server, and it changes nothing.",
         )
         .after_help(format!(
-            "Formats: combined and common (Apache, nginx), nginx (the same as combined), envoy, caddy, json, csv, or a pattern\n\
-             as nginx's log_format has it: '$remote_addr [$time_local] \"$request\" $status'. Files can be plain, gzip or\n\
-             zstd, and in any order.\n\n\
-             Examples:\n  spillgate replay rules.yaml --log access.log* --descriptor 'remote_address={{remote_addr}}'\n  \
-             spillgate replay new.yaml --compare old.yaml --log access.log.gz -e 'remote_address={{remote_addr}}' -e 'path={{path}}'\n  \
-             spillgate replay rules.yaml --log caddy.log --format caddy -e 'remote_address={{remote_addr}}' --suggest\n  \
-             zcat access.log.gz | spillgate replay rules.yaml --log - -e 'remote_address={{remote_addr}}' --html report.html\n\n\
+            "Formats: combined and common (Apache, nginx), nginx (the same as combined), envoy, caddy, haproxy, traefik, squid,\n\
+             iis, cloudfront, alb, s3, json, csv, docker:FORMAT for the JSON lines of Docker, or a pattern as nginx's log_format\n\
+             has it: '$remote_addr [$time_local] \"$request\" $status'. Files can be plain, gzip or zstd, and in any order.\n\n\
+             Examples:\n  spillgate replay rules.yaml --log access.log* --descriptor 'remote_address={{remote_addr|network}}'\n  \
+             spillgate replay new.yaml --compare old.yaml --log access.log.gz -e 'path={{path|normal}}'\n  \
+             spillgate replay rules.yaml --log caddy.log --format caddy -e 'remote_address={{remote_addr|network}}' --suggest\n  \
+             zcat access.log.gz | spillgate replay rules.yaml --log - -e 'remote_address={{remote_addr|network}}' --html report.html\n\n\
              {EXIT_CODES}"
         ))
         .arg(rules_argument())
         .arg(config_argument("Settings file. If no RULES are given, the rules of this file are used"));
-    output_arguments(question_arguments(log_arguments(command)))
+    let command = output_arguments(question_arguments(log_arguments(command)));
+    settings().fold(command, |command, key| command.arg(setting(key)))
+}
+
+/// Returns the settings that say how the server counts clients.
+fn settings() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| matches!(key.path, "trusted_proxies" | "forward_auth.ipv6_prefix"))
 }
 
 fn log_arguments(command: Command) -> Command {
@@ -51,13 +58,13 @@ fn log_arguments(command: Command) -> Command {
                 .short('f')
                 .value_name("FORMAT")
                 .default_value("combined")
-                .help("How a line is written: combined, common, nginx, envoy, caddy, json, csv, or a pattern"),
+                .help("How a line is written: one of the formats below, or a pattern"),
         )
         .arg(
             Arg::new("time-field")
                 .long("time-field")
                 .value_name("FIELD")
-                .help("Field with the time of a line (json, csv). Without it, the usual names are tried"),
+                .help("Field with the time of a line. Without it, the usual names are tried"),
         )
         .arg(
             Arg::new("out-of-order")
@@ -79,7 +86,8 @@ fn question_arguments(command: Command) -> Command {
                 .action(ArgAction::Append)
                 .required(true)
                 .help(
-                    "One descriptor of each request, with fields of its line in braces. Repeat the flag for several \
+                    "One descriptor of each request, with fields of its line in braces. {FIELD|MODIFIER} changes a value \
+                     as the server does: ip, network, client, first, last, normal. Repeat the flag for several \
                      descriptors. A descriptor is left out if the line has no such field",
                 ),
         )
@@ -142,6 +150,7 @@ pub(super) fn read(matches: &ArgMatches) -> Replay {
         format: matches.get_one("format").cloned().unwrap_or_default(),
         time_field: matches.get_one("time-field").cloned(),
         descriptors: texts("descriptor"),
+        flags: given(matches, settings()),
         domain: matches.get_one("domain").cloned(),
         out_of_order: matches.get_one::<Duration>("out-of-order").copied().unwrap_or_default(),
         wait: matches.get_one::<Duration>("wait").copied().unwrap_or_default(),

@@ -4,9 +4,15 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::arguments::{EXIT_CODES, config_argument, given, json_argument, paths, rules_argument, setting};
+use super::arguments::{config_argument, given, json_argument, paths, rules_argument, setting};
 use super::verb::Serve;
 use crate::settings::KEYS;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  the server has ended as SIGTERM or SIGINT asked
+  2  the command line, a setting or a rule is wrong. Nothing was started
+  3  it could not start (an address in use, no permission), or did not end well (a failed worker, a
+     second SIGTERM, a last snapshot that cannot be written)";
 
 pub(super) fn command() -> Command {
     let command = Command::new("serve")

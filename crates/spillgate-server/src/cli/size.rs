@@ -6,8 +6,14 @@ use clap::{Arg, ArgMatches, Command};
 use spillgate::MAX_UNITS;
 use spillgate::units::{parse_bytes, parse_count, parse_duration};
 
-use super::arguments::{EXIT_CODES, json_argument};
+use super::arguments::json_argument;
 use super::verb::Size;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  success
+  1  nothing fits the memory
+  2  the command line is wrong
+  3  the output cannot be written";
 
 /// Names of windows with the duration that each of them means.
 const WINDOWS: [(&str, &str); 12] = [

@@ -5,11 +5,22 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::arguments::{
-    EXIT_CODES, config_argument, descriptor_argument, domain_argument, given, json_argument, paths, rules_argument,
-    setting,
+    config_argument, descriptor_argument, domain_argument, given, json_argument, paths, rules_argument, setting,
 };
 use super::verb::{Check, Doctor, KeyNames, Setting};
 use crate::settings::KEYS;
+
+const EXIT_CODES_OF_KEY: &str = "Exit codes:
+  0  success
+  1  no limit was found
+  2  the command line, a setting or a rule is wrong
+  3  the output cannot be written";
+
+const EXIT_CODES_OF_DOCTOR: &str = "Exit codes:
+  0  nothing has to be fixed
+  1  something has to be fixed
+  2  the command line or a setting is wrong
+  3  the store cannot be reached or refuses access; or the output cannot be written";
 
 /// The settings that say how to reach a shared store, and which commands to send.
 const REACHING: [&str; 12] = [
@@ -67,7 +78,7 @@ pub(super) fn key_command() -> Command {
         .after_help(format!(
             "Examples:\n  spillgate key rules.yaml --domain api --descriptor user_id=7\n  \
              spillgate key --config redis.yaml rules.yaml --domain api --descriptor user_id=7 --json\n  \
-             redis-cli --scan --pattern 'sg:*'      all keys of spillgate\n\n{EXIT_CODES}"
+             redis-cli --scan --pattern 'sg:*'      all keys of spillgate\n\n{EXIT_CODES_OF_KEY}"
         ))
         .arg(rules_argument())
         .arg(config_argument(
@@ -102,7 +113,7 @@ pub(super) fn doctor_command() -> Command {
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \
              spillgate doctor --config redis.yaml --json\n  \
              spillgate doctor --store rediss://redis.internal --store-user limiter --store-password-file password\n\n\
-             {EXIT_CODES}"
+             {EXIT_CODES_OF_DOCTOR}"
         ))
         .arg(config_argument("Settings file that names the store"));
     with(with(command, &REACHING), &DEADLINE).arg(json_argument("Print one line of JSON"))

@@ -22,6 +22,8 @@ pub enum Verb {
     Doctor(Doctor),
     /// Shows what the limits of servers do.
     Insight(Insight),
+    /// Asks the admin listener of a server.
+    Admin(Admin),
     /// Decides the requests of access logs by rules.
     Replay(Replay),
     /// Computes the memory of a limit.
@@ -75,6 +77,8 @@ pub struct Check {
     pub flags: Vec<Setting>,
     /// Whether units are really taken from the shared store. Otherwise the store is only read.
     pub takes: bool,
+    /// Whether a domain or a key that no rule has is accepted.
+    pub allows_unmatched: bool,
     pub json: bool,
 }
 
@@ -106,6 +110,50 @@ pub struct Insight {
     pub json: bool,
 }
 
+/// A command for operators, which asks the admin listener of one server.
+#[derive(Debug)]
+pub struct Admin {
+    /// The address of the admin listener.
+    pub server: String,
+    pub token_file: Option<PathBuf>,
+    pub json: bool,
+    pub action: AdminAction,
+}
+
+/// What an operator wants. Durations and scopes are texts that the server reads.
+#[derive(Debug)]
+pub enum AdminAction {
+    /// `spillgate block`
+    Block { entry: (String, String), lasts: String, domain: Option<String>, reason: Option<String> },
+    /// `spillgate unblock`
+    Unblock { entry: (String, String), domain: Option<String> },
+    /// `spillgate blocks`
+    Blocks,
+    /// `spillgate shadow on` and `spillgate shadow off`
+    Shadow { rule: RuleName, is_on: bool, lasts: Option<String>, scope: Option<String> },
+    /// `spillgate shadows`
+    Shadows,
+    /// `spillgate reset`
+    Reset { domain: String, descriptors: Vec<Entries> },
+    /// `spillgate explain`
+    Explain { domain: String, descriptors: Vec<Entries>, cost: u64, allows_unmatched: bool },
+    /// `spillgate top`
+    Top,
+    /// `spillgate reload`
+    Reload,
+}
+
+/// The rules of a shadow switch.
+#[derive(Debug)]
+pub enum RuleName {
+    All,
+    /// A rule. Without a domain, only one domain may have a rule with this path.
+    One {
+        path: String,
+        domain: Option<String>,
+    },
+}
+
 /// `spillgate replay`
 #[derive(Debug)]
 pub struct Replay {
@@ -121,6 +169,8 @@ pub struct Replay {
     pub time_field: Option<String>,
     /// The templates of the descriptors.
     pub descriptors: Vec<String>,
+    /// Settings that say how clients are counted.
+    pub flags: Vec<Setting>,
     /// The domain. `None` means the domain of the rules, if they have only one.
     pub domain: Option<String>,
     /// How far out of order a line can be.

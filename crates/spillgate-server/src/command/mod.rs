@@ -3,8 +3,10 @@
 //! This is the only place that reads files and connects the parts: settings, rules, stores, service and listeners.
 //! All other modules get what they need from here.
 
+mod admin;
 mod check;
 mod doctor;
+mod explained;
 mod insight;
 mod key;
 mod open;
@@ -35,6 +37,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
         Verb::Insight(insight) => insight::run(insight, &mut terminal),
+        Verb::Admin(admin) => admin::run(admin, &mut terminal),
         Verb::Replay(replay) => replay::run(replay, &mut terminal),
         Verb::Size(size) => size::run(size, &mut terminal),
         Verb::Schema => schema::run(&mut terminal),

@@ -9,7 +9,7 @@ use spillgate::sketch::{Sketch, SketchError};
 use spillgate::units::{format_bytes, format_duration};
 use spillgate::{Quota, QuotaBuilder, QuotaError};
 
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count, thousands};
 use crate::cli::Size;
 
 /// The bytes of a key in the memory store, for a token bucket or a fixed window. `bench/RESULTS.md` has the
@@ -29,6 +29,8 @@ const USUAL_BYTES: u64 = 310_000_000;
 struct Row {
     representation: &'static str,
     algorithm: &'static str,
+    /// The keys that have a state at the same time, at most. `None` for a sketch, whose memory does not depend on keys.
+    keys_at_once: Option<u64>,
     bytes: u64,
     wrong_refusals: f64,
     /// Why the representation cannot work.
@@ -61,6 +63,7 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     let exact = |algorithm, life: f64, bytes: f64| Row {
         representation: "exact",
         algorithm,
+        keys_at_once: Some(live(life).ceil() as u64),
         bytes: (live(life) * bytes).ceil() as u64,
         wrong_refusals: 0.0,
         fault: None,
@@ -110,7 +113,7 @@ fn sketch(size: &Size, representation: &'static str, algorithm: &'static str, qu
         )),
         Ok(()) => None,
     };
-    Row { representation, algorithm, bytes, wrong_refusals, fault, is_local: true }
+    Row { representation, algorithm, keys_at_once: None, bytes, wrong_refusals, fault, is_local: true }
 }
 
 /// Returns a number of units as text, rounded down.
@@ -154,6 +157,7 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
                 json!({
                     "representation": row.representation,
                     "algorithm": row.algorithm,
+                    "keys_at_once": row.keys_at_once,
                     "bytes": row.bytes,
                     "wrong_refusals": row.wrong_refusals,
                     "works": row.fault.is_none(),
@@ -164,8 +168,10 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
             .collect();
         terminal.json(&json!({ "representations": rows }));
     } else {
+        // Without this sentence, a few bytes for a million keys would look like a mistake.
         let heading = format!(
-            "{} in {} for each key; {} a second from {}\n\n",
+            "{} in {} for each key; {} a second from {}\n\
+             A key needs memory only until its units have expired, so not all keys do at the same time.\n\n",
             count(size.limit, "unit"),
             format_duration(size.window),
             count(size.rate, "unit"),
@@ -179,7 +185,7 @@ fn print(size: &Size, rows: &[Row], terminal: &mut Terminal) -> u8 {
 
 fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> String {
     let mut table = Table::new(0);
-    let titles = ["representation", "algorithm", "memory", "new keys refused, at most", "verdict"];
+    let titles = ["representation", "algorithm", "keys at once", "memory", "new keys refused, at most", "verdict"];
     table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
     for row in rows {
         let (tone, verdict) = match &row.fault {
@@ -190,6 +196,7 @@ fn table(rows: &[Row], is_best: impl Fn(&Row) -> bool, terminal: &Terminal) -> S
         table.row([
             (Tone::Title, row.representation.to_owned()),
             (Tone::Plain, row.algorithm.to_owned()),
+            (Tone::Plain, row.keys_at_once.map_or_else(|| "any".to_owned(), |keys| thousands(keys as usize))),
             (Tone::Plain, format_bytes(row.bytes)),
             (Tone::Plain, share(row.wrong_refusals)),
             (tone, verdict),
@@ -227,8 +234,7 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
     };
     let note = match best.representation {
         "exact" => {
-            "A state is removed after its units have expired. While more keys come than `memory.max_keys` (10M), \
-             `memory.on_full` says what happens to new ones.\n"
+            "While more keys come at once than `memory.max_keys` (10M), `memory.on_full` says what happens to new ones.\n"
         }
         "redis" => "",
         _ => {
@@ -267,6 +273,8 @@ mod tests {
         // A million units a second live for 0.1 s in a bucket, and for 1 s in a window.
         assert_eq!(row(&rows, "exact", "token_bucket").bytes, 3_100_000);
         assert_eq!(row(&rows, "exact", "fixed_window").bytes, 31_000_000);
+        assert_eq!(row(&rows, "exact", "token_bucket").keys_at_once, Some(100_000));
+        assert_eq!(row(&rows, "gcra sketch", "token_bucket").keys_at_once, None);
         // With this burst, one cell in each row is enough for two units in 0.1 s. There are four rows, and a cell has 8
         // bytes.
         let sketch = row(&rows, "gcra sketch", "token_bucket");

@@ -30,6 +30,9 @@ pub(super) struct Activity {
     pub(super) patience: Duration,
     /// The number of HTTP/2 calls that wait because their client does not read the answer.
     pub(super) stalled: AtomicUsize,
+    /// The number of pieces of HTTP/2 answers that h2 has not written. A stream that h2 keeps only because its client does
+    /// not read has at least one.
+    pub(super) unread_pieces: AtomicUsize,
     /// The memory of HTTP/2 answers that the client has not read.
     pub(super) unread: Account,
     /// The memory of requests that are not answered.
@@ -51,6 +54,7 @@ impl Activity {
             open: AtomicUsize::new(0),
             patience,
             stalled: AtomicUsize::new(0),
+            unread_pieces: AtomicUsize::new(0),
             unread: unread::account(&pools.unread),
             in_flight: InFlight::new(&pools.in_flight, metrics.in_flight_refused.clone()),
             answered_bytes: AtomicU64::new(u64::MAX),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::activity::Activity;
 use super::connection::{ProtocolLimits, watch_over};
 use super::context::Context;
-use super::http2::{Handler, connection};
+use super::http2::{Handler, QUEUE_BYTES, connection};
 use super::io::{StreamBody, TimedBody};
 
 /// The length of a client's greeting, in bytes: the preface and an empty SETTINGS frame.
@@ -45,11 +45,10 @@ impl Handler for Calls {
     type Body = AnswerBody;
 
     fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call {
-        Call::of(
-            request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive, &self.activity)),
-            arrived,
-            now,
-        )
+        // Only the messages of reflection are read by a task of its own. It stops when the client reads no answers.
+        let body =
+            |stream| TimedBody::new(StreamBody::new(stream), self.receive, &self.activity).with_queue(QUEUE_BYTES);
+        Call::of(request.map(body), arrived, now)
     }
 
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<AnswerBody>> + Send {

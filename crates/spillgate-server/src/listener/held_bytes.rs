@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
@@ -19,6 +20,8 @@ pub(super) struct HeldBytes {
     spare: usize,
     /// The memory of the request, as [`InFlight`](super::in_flight::InFlight) counts it.
     in_flight: usize,
+    /// Whether this value belongs to a [`Piece`].
+    is_piece: bool,
 }
 
 impl HeldBytes {
@@ -47,7 +50,7 @@ impl HeldBytes {
 
     fn new(activity: &Arc<Activity>, bytes: usize, spare: usize, in_flight: usize) -> HeldBytes {
         activity.unread.hold(bytes);
-        HeldBytes { activity: Arc::clone(activity), bytes, spare, in_flight }
+        HeldBytes { activity: Arc::clone(activity), bytes, spare, in_flight, is_piece: false }
     }
 
     /// Counts `data` until it is written. Returns `None` if `data` would exceed one of two bounds: the bound of this
@@ -61,6 +64,8 @@ impl HeldBytes {
             self.activity.unread.hold(more);
             self.bytes += more;
         }
+        self.is_piece = true;
+        self.activity.unread_pieces.fetch_add(1, Ordering::Relaxed);
         Some(Piece { data, _hold: Some(self) })
     }
 }
@@ -69,6 +74,9 @@ impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.end_request();
         self.activity.unread.release(self.bytes);
+        if self.is_piece {
+            self.activity.unread_pieces.fetch_sub(1, Ordering::Relaxed);
+        }
         if self.bytes > LONG_BYTES {
             self.activity.unread.return_unused(0);
         }

@@ -14,6 +14,9 @@
 //! No call begins while unread answers use all the memory that the connection can have. If other connections have used
 //! up the shared memory, at most [`WAITING_MAX`] calls of a connection wait for memory. Further calls of this
 //! connection are refused. A call whose request does not fit into the memory for requests in flight is refused too.
+//!
+//! A connection pays for the largest number of streams that h2 ever kept at once, because the tables of h2 never shrink.
+//! h2 keeps a stream until its answer is written, so a stream whose answer nobody reads counts too.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -50,8 +53,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024;
 /// For all DATA frames of one connection that handlers have not read: how many bytes of overhead h2 accepts. A frame of
 /// one byte counts as 255. If a client exceeds this, h2 closes the connection.
 const FRAME_OVERHEAD_BYTES: usize = 128 * 1024;
-/// What the bodies of calls that have not begun take at most on one connection.
-const QUEUE_BYTES: usize = CONNECTION_WINDOW_BYTES as usize + FRAME_OVERHEAD_BYTES + FRAME_OVERHEAD_BYTES / 4;
+/// What the bodies that are not read take at most on one connection: those of calls that have not begun, or that of a call
+/// whose task has stopped reading.
+pub(super) const QUEUE_BYTES: usize =
+    CONNECTION_WINDOW_BYTES as usize + FRAME_OVERHEAD_BYTES + FRAME_OVERHEAD_BYTES / 4;
 /// The time between two checks of a client. A client that has sent nothing between two checks gets a PING.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
@@ -62,7 +67,7 @@ const WAITING_MAX: usize = 32;
 /// A further frame of an answer is given to h2 only while h2 keeps fewer unread bytes of the answer than this.
 const AHEAD_BYTES: usize = 64 * 1024;
 
-/// What h2 keeps for each stream of the largest number that was ever open at once. Its tables grow and never shrink, so
+/// What h2 keeps for each stream of the largest number that it ever kept at once. Its tables grow and never shrink, so
 /// the connection pays for them until its end.
 const PEAK_BYTES: usize = 2560;
 /// This many streams are a part of what every connection takes.
@@ -121,6 +126,7 @@ where
     Streams {
         state: State::Greeting { handshake, shutdown_requested: false },
         read: VecDeque::new(),
+        kept: 0,
         peak: PEAK_FREE,
         has_queue: false,
         runner: Runner::new(),
@@ -141,9 +147,13 @@ struct Calls<H> {
 /// A connection, with the streams that it has read but not begun to answer.
 struct Streams<'a, I, A, N, F> {
     state: State<I>,
-    /// The streams that were read and are not begun yet. There are at most `streams_max`.
+    /// The streams that were read and are not begun yet. There are at most twice `streams_max`, because a client that
+    /// resets streams can open others.
     read: VecDeque<Read>,
-    /// The largest number of streams that were open at once, and are paid for: see [`PEAK_BYTES`].
+    /// How many streams h2 had when the socket last took all that could be written, and how many have come since. h2 keeps
+    /// even a stream that was reset until it is its turn to be written.
+    kept: usize,
+    /// The largest number of streams that h2 kept at once, and that are paid for: see [`PEAK_BYTES`].
     peak: usize,
     /// Whether [`QUEUE_BYTES`] are taken for the bodies of these streams.
     has_queue: bool,
@@ -190,6 +200,7 @@ impl<I, A, N, F> Streams<'_, I, A, N, F> {
     #[cold]
     fn refuse(&mut self) {
         if self.read.len() > WAITING_MAX && self.activity.unread.is_starved() {
+            self.activity.metrics.unread_refused.inc_by((self.read.len() - WAITING_MAX) as u64);
             for mut read in self.read.drain(WAITING_MAX..) {
                 read.stream.1.send_reset(Reason::REFUSED_STREAM);
                 self.activity.in_flight.end(read.bytes);
@@ -226,21 +237,20 @@ where
         }
         let mut begun = 0;
         loop {
-            let before = self.read.len();
-            let (mut arrived, mut left_over, mut open) = (None, before, before + self.runner.waiting());
-            // A client that resets streams can open new streams again and again. Therefore `streams_max` also bounds
-            // the streams in `read`.
-            while self.read.len() < self.streams_max
-                && let Poll::Ready(stream) = connection.poll_accept(cx)
-            {
+            let (mut arrived, mut left_over, mut came) = (None, self.read.len(), 0);
+            while let Poll::Ready(stream) = connection.poll_accept(cx) {
                 // When the connection ends, its unanswered streams are dropped, because their client is gone.
                 match stream {
                     Some(Ok(mut stream)) => {
-                        open += 1;
+                        self.kept += 1;
+                        if self.read.len() >= 2 * self.streams_max {
+                            left_over = drop_reset(&mut self.read, self.activity, cx);
+                        }
                         match self.activity.in_flight.begin(&stream.0) {
                             Some(bytes) => {
                                 let arrived = *arrived.get_or_insert_with(Instant::now);
                                 self.read.push_back(Read { stream, arrived, bytes });
+                                came += 1;
                             }
                             None => stream.1.send_reset(Reason::REFUSED_STREAM),
                         }
@@ -249,24 +259,23 @@ where
                     None => return Poll::Ready(true),
                 }
             }
-            if self.read.len() >= self.streams_max
-                && let Poll::Ready(ended) = connection.poll_closed(cx)
-            {
-                return Poll::Ready(ended.is_ok());
-            }
-            if !pays_for(open, &mut self.peak, self.activity) {
+            if !pays_for(self.kept, &mut self.peak, self.activity) {
                 // Only the end of the connection frees these tables. Its calls are lost with it.
                 self.activity.in_flight.refused(self.read.len() + self.runner.waiting());
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 let _ = connection.poll_closed(cx);
                 return Poll::Ready(false);
             }
+            if !self.activity.turn.is_blocked() {
+                self.kept =
+                    self.read.len() + self.runner.waiting() + self.activity.unread_pieces.load(Ordering::Relaxed);
+            }
             if self.read.is_empty() {
                 self.end_turn();
                 return Poll::Pending;
             }
             *active_at = arrived.unwrap_or(*active_at);
-            self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
+            self.activity.begun.fetch_add(came, Ordering::Relaxed);
             if !self.activity.unread.has_capacity() {
                 self.refuse();
                 self.end_turn();
@@ -313,11 +322,25 @@ where
     }
 }
 
-/// Takes the bytes for the tables of h2, if more streams than the `peak` are `open`. Returns whether they fit.
+/// Drops the streams that clients have reset before they began, and returns how many are left. h2 bounds those that are
+/// not reset, so at least half of twice `streams_max` end here, and each new stream pays for few of these checks.
+#[cold]
+fn drop_reset(read: &mut VecDeque<Read>, activity: &Activity, cx: &mut task::Context<'_>) -> usize {
+    read.retain_mut(|read| {
+        let is_open = read.stream.1.poll_reset(cx).is_pending();
+        if !is_open {
+            activity.in_flight.end(read.bytes);
+        }
+        is_open
+    });
+    read.len()
+}
+
+/// Takes the bytes for the tables of h2, if h2 has `kept` more streams than the `peak`. Returns whether they fit.
 #[inline]
-fn pays_for(open: usize, peak: &mut usize, activity: &Activity) -> bool {
-    let more = open.saturating_sub(*peak);
-    *peak = open.max(*peak);
+fn pays_for(kept: usize, peak: &mut usize, activity: &Activity) -> bool {
+    let more = kept.saturating_sub(*peak);
+    *peak = kept.max(*peak);
     more == 0 || activity.in_flight.take_for_tables(more * PEAK_BYTES)
 }
 

@@ -77,12 +77,14 @@ impl InFlight {
     ///
     /// Usually the request that is polled now reads its body, and has the bytes until it ends. But some bodies are read
     /// by tasks of their own: those of reflection over gRPC, and of writes on the admin listener. Such a body has the
-    /// bytes of its last piece itself, in `of_body`. Its reader has a bound of its own for the pieces before.
+    /// bytes of its last piece itself, in `of_body`. Its reader has a bound of its own for the pieces before. In addition,
+    /// such a body takes the bytes `queue`, for what arrives while its task does not read.
     #[inline]
-    pub(super) fn read(&self, length: usize, of_body: &mut usize) -> bool {
-        let (bytes, polled) = (BODY_FACTOR * length, self.polled.load(Ordering::Relaxed));
+    pub(super) fn read(&self, length: usize, of_body: &mut usize, queue: usize) -> bool {
+        let (mut bytes, polled) = (BODY_FACTOR * length, self.polled.load(Ordering::Relaxed));
         if polled == NO_REQUEST {
             self.end(mem::take(of_body));
+            bytes += queue;
         }
         let fits = self.take(bytes);
         if !fits {
@@ -165,7 +167,7 @@ mod tests {
         let request = Request::get("/v1/check").header("a", "b".repeat(10_000)).body(()).unwrap();
         let mut bytes = in_flight.begin(&request).unwrap();
         assert!(bytes > 10_000 + REQUEST_BYTES && bytes < 10_000 + 2 * REQUEST_BYTES, "{bytes}");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000, &mut 0)), (true, true));
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000, &mut 0, 0)), (true, true));
         assert!(bytes > 50_000 && in_flight.account.held() == bytes, "{bytes}");
         assert!(metrics.in_flight.get() > 30_000);
         in_flight.end(bytes);
@@ -178,7 +180,7 @@ mod tests {
         let (in_flight, metrics) = in_flight(0);
         let small = Request::get("/v1/check").body(()).unwrap();
         let mut bytes = in_flight.begin(&small).expect("each connection has bytes of its own");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES, &mut 0)), (false, false));
+        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES, &mut 0, 0)), (false, false));
         assert!(in_flight.counted(&mut bytes, || ()).1, "the next request is not concerned");
         in_flight.end(bytes);
         let large = Request::get("/v1/check").header("a", "b".repeat(OWN_BYTES)).body(()).unwrap();
@@ -191,10 +193,10 @@ mod tests {
         let request = Request::get("/v1/check").body(()).unwrap();
         let mut of_body = 0;
         for _ in 0..1000 {
-            assert!(in_flight.read(1000, &mut of_body), "only the last piece is counted");
+            assert!(in_flight.read(1000, &mut of_body, 500), "only the last piece and the queue are counted");
         }
-        assert_eq!((of_body, in_flight.account.held()), (BODY_FACTOR * 1000, BODY_FACTOR * 1000));
-        assert!(!in_flight.read(OWN_BYTES, &mut of_body));
+        assert_eq!((of_body, in_flight.account.held()), (BODY_FACTOR * 1000 + 500, BODY_FACTOR * 1000 + 500));
+        assert!(!in_flight.read(OWN_BYTES, &mut of_body, 0));
         assert_eq!((of_body, in_flight.account.held(), metrics.in_flight_refused.get()), (0, 0, 1));
         let mut bytes = in_flight.begin(&request).unwrap();
         let of_head = bytes;

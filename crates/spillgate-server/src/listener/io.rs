@@ -30,7 +30,8 @@ const DISCARDED_BYTES: usize = 1024 * 1024;
 /// One read discards at most this many bytes.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 
-/// A stream that counts the bytes it reads, and closes without losing what was written.
+/// A stream that counts the bytes it reads, and closes without losing what was written. While the client reads nothing,
+/// so that the socket accepts no more, nothing is read from it either.
 ///
 /// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset can
 /// drop answers that it has received and not read. Therefore the server shuts down its side first. Then it reads until
@@ -64,6 +65,15 @@ impl<T> Transport<T> {
     pub(super) fn read_again(&mut self, bytes: &[u8]) {
         self.again = Bytes::copy_from_slice(bytes);
     }
+
+    /// Notes whether the socket accepted nothing of a write. After it has accepted something again, the task is polled
+    /// once more, because no read was registered meanwhile.
+    #[inline]
+    fn wrote(&self, cx: &Context<'_>, is_blocked: bool) {
+        if self.turn.wrote(is_blocked) && !is_blocked {
+            cx.waker().wake_by_ref();
+        }
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
@@ -73,6 +83,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
             buf.put_slice(&self.again[..length]);
             self.again.advance(length);
             return Poll::Ready(Ok(()));
+        }
+        if self.turn.is_blocked() {
+            // A client that does not read must not make the server keep more for it. The write that ends this wakes the
+            // task.
+            return Poll::Pending;
         }
         if self.turn.is_over() {
             wake_after_others(cx);
@@ -88,7 +103,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.turn.wrote(polled.is_pending());
+        self.wrote(cx, polled.is_pending());
         polled
     }
 
@@ -128,7 +143,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.turn.wrote(polled.is_pending());
+        self.wrote(cx, polled.is_pending());
         polled
     }
 }
@@ -212,11 +227,20 @@ pub(super) struct TimedBody<B> {
     activity: Arc<Activity>,
     /// See [`InFlight::read`](super::in_flight::InFlight::read).
     in_flight: usize,
+    /// What can arrive of this body while a task of its own does not read it.
+    queue: usize,
 }
 
 impl<B> TimedBody<B> {
     pub(super) fn new(inner: B, allowed: Duration, activity: &Arc<Activity>) -> TimedBody<B> {
-        TimedBody { inner, allowed, timer: None, activity: Arc::clone(activity), in_flight: 0 }
+        TimedBody { inner, allowed, timer: None, activity: Arc::clone(activity), in_flight: 0, queue: 0 }
+    }
+
+    /// If a task of its own reads this body, the body also takes `queue` bytes from the first read until its end,
+    /// because that task can stop reading for as long as its client wants.
+    pub(super) fn with_queue(mut self, queue: usize) -> TimedBody<B> {
+        self.queue = queue;
+        self
     }
 }
 
@@ -232,7 +256,7 @@ where
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
             if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref())
-                && !this.activity.in_flight.read(data.len(), &mut this.in_flight)
+                && !this.activity.in_flight.read(data.len(), &mut this.in_flight, this.queue)
             {
                 let lacks = io::Error::new(io::ErrorKind::OutOfMemory, "the memory for requests in flight is used up");
                 return Poll::Ready(Some(Err(lacks.into())));
@@ -327,7 +351,8 @@ impl<B: Body + Unpin> Body for WaitingBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
     use std::task::Waker;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -357,6 +382,36 @@ mod tests {
         assert_eq!(answer, "an answer");
         drop(client);
         closing.await.expect("the client has closed its side");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_while_the_client_does_not_read() {
+        let (mut ours, mut client) = transport();
+        ours.write_all(&[7; 64]).await.unwrap();
+        assert!(pin!(ours.write(&[7])).poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the client reads");
+        client.write_all(b"a request").await.unwrap();
+        let mut request = [0; 9];
+        let serving = async {
+            // As h2 does, each poll reads first, and then writes.
+            let mut sent = false;
+            poll_fn(|cx| {
+                let mut buf = ReadBuf::new(&mut request);
+                let read = Pin::new(&mut ours).poll_read(cx, &mut buf);
+                assert!(sent || read.is_pending(), "a request was read while the client does not read");
+                sent = sent || Pin::new(&mut ours).poll_write(cx, &[8]).is_ready();
+                read
+            })
+            .await
+        };
+        let mut answer = [0; 65];
+        let reading = async {
+            tokio::task::yield_now().await;
+            client.read_exact(&mut answer).await
+        };
+        let (read, answered) = tokio::join!(serving, reading);
+        read.expect("the connection is open");
+        answered.expect("the connection is open");
+        assert_eq!((&request, answer[64]), (b"a request", 8), "it is read as soon as the client has read");
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ pub fn worst_case(
         ("requests of one turn, 4MiB for each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
         ("health watches and reflection over gRPC", spillgate_grpc::OPEN_CALLS_BYTES),
         ("charges of clients that hung up", spillgate_http::HANG_UPS_BYTES),
+        ("settlements of clients that hung up", if is_shared { spillgate_service::SETTLEMENTS_BYTES } else { 0 }),
         ("late answers of a shared store", if is_shared { spillgate_redis::LATE_HITS_BYTES } else { 0 }),
         ("pages of the admin listener", if_admin(spillgate_admin::PAGES_BYTES)),
         ("event streams of the admin listener", if_admin(spillgate_admin::EVENT_STREAMS_BYTES)),

@@ -56,17 +56,26 @@ impl Turn {
         self.bytes() >= self.until.load(Ordering::Relaxed)
     }
 
+    /// Notes whether the socket accepted nothing of a write. Returns the same of the write before.
     #[inline]
-    pub(super) fn wrote(&self, is_blocked: bool) {
+    pub(super) fn wrote(&self, is_blocked: bool) -> bool {
+        let was_blocked = self.is_blocked();
         if !is_blocked {
             self.writes.fetch_add(1, Ordering::Relaxed);
         }
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
+        was_blocked
+    }
+
+    /// Returns whether the socket accepted nothing of the last write.
+    #[inline]
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
     }
 
     /// Returns the number of writes before the one that waits for the client, or `None` if no write waits.
     pub(super) fn blocked_after(&self) -> Option<u64> {
-        self.is_blocked.load(Ordering::Relaxed).then(|| self.writes.load(Ordering::Relaxed))
+        self.is_blocked().then(|| self.writes.load(Ordering::Relaxed))
     }
 
     /// Counts an HTTP/1 request. Returns whether it has to wait for the next turn.

@@ -233,7 +233,7 @@ fn the_time_of_json_is_the_first_known_name_or_the_given_field() {
         why.split("(without it, ").nth(1).unwrap().split(" are tried").next().unwrap().split(", ").collect();
     let page = include_str!("../../../../docs/src/how-to/replay.md").replace('\n', " ");
     assert!(page.contains(&format!("these names: `{}`.", names.join("`, `"))), "the page has the same list: {names:?}");
-    assert!(why.contains("no time: name its field with --time-field") && why.contains("StartUTC, datetime"), "{why}");
+    assert!(why.contains("no time: name its field with --time-field") && why.contains("start_time, datetime"), "{why}");
 }
 
 #[test]
@@ -291,4 +291,95 @@ fn a_wrong_format_is_explained() {
     }
     assert!(error(&"$a ".repeat(2000), &[], None).contains("longer than 4096 bytes"));
     assert!(error("json", &["a"; 65], None).contains("64 is the maximum"));
+}
+
+#[test]
+fn the_objects_of_a_json_array_are_its_lines() {
+    let object =
+        |second: u64, more: &str| format!("{{\n  \"ts\": {second},\n  \"remote_addr\": \"::{second}\"{more}\n}}");
+    let long = format!(", \"a\": \"{}\"", "]}\\\"".repeat(50_000));
+    let text = format!(
+        "\u{feff}\n [\n{},{}\n,{} , nothing\n, {}]\n",
+        object(971_211_336, ", \"b\": [{\"c\": \"}]\"}]"),
+        object(971_211_337, ""),
+        object(971_211_338, &long),
+        object(971_211_339, "")
+    );
+    for text in [text.clone(), text.replace('\n', "")] {
+        let has_lines = text.contains('\n');
+        let (requests, counts) = super::read_all("json", vec![super::file(text.clone())], std::time::Duration::ZERO);
+        let found: Vec<_> = requests.iter().map(|request| (request.line, request.values[0].as_deref())).collect();
+        if has_lines {
+            assert_eq!(found, [(3, Some("::971211336")), (6, Some("::971211337")), (14, Some("::971211339"))]);
+            let why: Vec<_> = counts.unreadable.first.iter().map(|line| (line.line, &*line.why)).collect();
+            assert_eq!(why, [(10, "it is longer than 64 KiB"), (13, "it is not JSON")]);
+        } else {
+            // Without lines, the text that is no object lasts until the end of the file.
+            assert_eq!(found, [(1, Some("::971211336")), (1, Some("::971211337"))]);
+        }
+        assert_eq!(counts.bytes, text.len() as u64);
+    }
+    let cut = "[{\"ts\":971211336,\"remote_addr\":\"::1\"},{\"ts\":97";
+    let (requests, counts) = super::read_all("json", vec![super::file(cut)], std::time::Duration::ZERO);
+    assert_eq!((requests.len(), counts.unreadable.count, counts.lines), (1, 1, 2));
+}
+
+#[test]
+fn a_line_of_docker_is_the_line_inside_of_it() {
+    let outer =
+        |log: &str| serde_json::json!({"log": log, "stream": "stdout", "time": "2026-01-01T00:00:00Z"}).to_string();
+    let expected = Ok((TIME_NS, vec![String::from("/a/b")]));
+    assert_eq!(read("docker", &["path"], &outer(&format!("{COMBINED}\n"))), expected);
+    assert_eq!(read("docker:common", &["path"], &outer(COMBINED)), expected);
+    assert_eq!(read("docker:$msec $path", &["path"], &outer("971211336 /a/b\r\n")), expected);
+    for line in ["{}", "{\"log\":7}", COMBINED, "{\"log\":\"\"", ""] {
+        assert!(read("docker", &["path"], line).is_err(), "{line}");
+    }
+    assert!(error("docker:combind", &[], None).contains("did you mean combined?"));
+    assert!(error("docker:docker:json", &[], None).contains("docker:FORMAT"));
+}
+
+#[test]
+fn columns_are_named_by_the_line_before_them() {
+    let wanted = ["remote_addr", "path", "user_agent", "sc-status"].map(String::from);
+    let mut reader = Reader::new("iis", &wanted, None).unwrap();
+    let mut fields = spillgate_replay::access_log::Fields::default();
+    let mut read = |line: &str| {
+        reader.read(line.as_bytes(), &mut fields).map(|time| {
+            let value = |index| fields.value(index).unwrap_or_default().to_owned();
+            (time.as_nanos(), [value(0), value(1), value(2), value(3)])
+        })
+    };
+    let expected = |path: &str| Ok((TIME_NS, ["::1", path, "a+b", "200"].map(str::to_owned)));
+    assert_eq!(read("2000-10-10 20:55:36 ::1 /a"), Err(Unreadable::Unnamed));
+    assert_eq!(read("#Software: x"), Err(Unreadable::Header));
+    assert_eq!(read("#Fields: date time c-ip cs-uri-stem cs(User-Agent) sc-status"), Err(Unreadable::Header));
+    assert_eq!(read("2000-10-10 20:55:36 ::1 /a a+b 200"), expected("/a"));
+    assert_eq!(read("2000-10-10 20:55:36 ::1 /a a+b"), Err(Unreadable::Columns));
+    assert_eq!(read("#Fields: sc-status time date cs(user-agent) c-ip cs-uri-stem"), Err(Unreadable::Header));
+    assert_eq!(read("200\t20:55:36\t2000-10-10\ta+b\t::1\t/b"), expected("/b"));
+}
+
+#[test]
+fn a_time_of_day_needs_a_date() {
+    assert_eq!(read("json", &[], r#"{"date":"2000-10-10","time":"20:55:36"}"#).map(|(time, _)| time), Ok(TIME_NS));
+    assert_eq!(read("json", &[], r#"{"date":"10/Oct/2000","time":"20:55:36"}"#).map(|(time, _)| time), Ok(TIME_NS));
+    assert_eq!(
+        read("$date|$time|$a", &["a"], "2000-10-10|20:55:36.5|x").map(|(time, _)| time),
+        Ok(TIME_NS + 500_000_000)
+    );
+    assert_eq!(read("$date $time $a", &["a"], "2000-10-10 20:55:36 x"), Ok((TIME_NS, vec!["x".to_owned()])));
+    assert_eq!(read("$time $a", &["a"], "2000-10-10 20:55:36 UTC x"), Ok((TIME_NS, vec!["x".to_owned()])));
+    assert_eq!(read("json", &[], r#"{"time":"20:55:36"}"#), Err(Unreadable::NoTime));
+}
+
+#[test]
+fn padded_columns_are_read_if_the_pattern_has_two_spaces() {
+    for line in ["971211336      3 ::1 x", "971211336 3     ::1 x"] {
+        assert_eq!(
+            values("$msec  $duration  $remote_addr $a", &["duration", "remote_addr", "a"], line),
+            ["3", "::1", "x"]
+        );
+    }
+    assert_eq!(values("$msec $a $b", &["a", "b"], "971211336  x"), ["", "x"], "one space is one space");
 }

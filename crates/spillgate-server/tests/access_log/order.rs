@@ -1,9 +1,10 @@
 use std::fmt::Write;
-use std::io::Write as _;
+use std::io::{Cursor, Write as _};
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use spillgate_replay::access_log::{LogInput, Ordered, newest_first};
 
 use super::{file, line, read_all, seconds};
 
@@ -249,4 +250,70 @@ fn the_first_five_unreadable_lines_are_kept() {
         "{:?}",
         counts.unreadable
     );
+}
+
+/// Returns a log with its newest line first. Two lines have the same time.
+fn backwards(step: u64) -> String {
+    let times: Vec<u64> = (0..40).map(|at| 500_000 - at / 2 * step).collect();
+    lines(&times)
+}
+
+#[test]
+fn a_file_with_its_newest_line_first_is_read_from_its_end() {
+    for step in [1, 90, 7_200] {
+        let text = backwards(step);
+        let reader = super::reader("common", &["remote_addr"]);
+        let own = newest_first(text.as_bytes(), &reader).expect("the newest line is the first one");
+        let input = LogInput::newest_first(Cursor::new(text), own).expect("memory can be read");
+        let mut log = Ordered::new(vec![input], &reader, Duration::from_secs(60));
+        let mut found = Vec::new();
+        while let Some(request) = log.next() {
+            found.push((request.line, request.fields.value(0).map(str::to_owned)));
+        }
+        // The last line of the file is the first request, also among lines with the same time.
+        let expected: Vec<_> = (0..40_u64).rev().map(|at| (at + 1, Some(at.to_string()))).collect();
+        assert_eq!(found, expected, "{step}");
+        assert_eq!((log.counts().late.count, log.counts().unreadable.count, log.newest_first()), (0, 0, None));
+    }
+}
+
+#[test]
+fn the_first_line_of_a_table_is_known_although_it_is_read_last() {
+    let text = "\u{feff}ts,remote_addr\r\n971211338,c\r\n971211337,b\r\n971211336,a";
+    let reader = super::reader("csv", &["remote_addr"]);
+    let own = newest_first(text.as_bytes(), &reader).expect("the newest line is the first one");
+    let input = LogInput::newest_first(Cursor::new(text), own).expect("memory can be read");
+    let mut log = Ordered::new(vec![input], &reader, Duration::ZERO);
+    for expected in [(4, "a"), (3, "b"), (2, "c")] {
+        let request = log.next().expect("there is a request");
+        assert_eq!((request.line, request.fields.value(0)), (expected.0, Some(expected.1)));
+    }
+    assert!(log.next().is_none());
+    assert_eq!((log.counts().lines, log.counts().unreadable.count), (3, 0));
+}
+
+#[test]
+fn a_stream_with_its_newest_line_first_is_not_decided() {
+    for (step, out_of_order, is_wrong) in
+        [(1, 60, false), (90, 60, true), (7_200, 60, true), (90, 3_600, false), (4, 60, true)]
+    {
+        let reader = super::reader("common", &["remote_addr"]);
+        let mut log = Ordered::new(vec![file(backwards(step))], &reader, Duration::from_secs(out_of_order));
+        let mut requests = 0;
+        while log.next().is_some() {
+            requests += 1;
+        }
+        assert_eq!(log.newest_first(), is_wrong.then_some(0), "{step} {out_of_order}");
+        assert!(is_wrong || requests == 40, "{step} {out_of_order}: {requests}");
+    }
+}
+
+#[test]
+fn lines_out_of_order_do_not_look_like_a_file_with_its_newest_line_first() {
+    let mixed = [100, 90, 80, 200, 190, 300, 290, 280, 400, 90, 500, 490, 600];
+    let reader = super::reader("common", &[]);
+    assert!(newest_first(lines(&mixed).as_bytes(), &reader).is_none());
+    assert!(newest_first(lines(&[100, 100, 90]).as_bytes(), &reader).is_none(), "one step can be a late line");
+    assert!(newest_first(b"", &reader).is_none());
+    assert!(newest_first(&gzip(&backwards(90)), &reader).is_none());
 }

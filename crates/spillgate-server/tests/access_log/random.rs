@@ -62,6 +62,13 @@ proptest! {
         files in prop::collection::vec(prop::collection::vec(0u64..200_000, 0..60), 0..6),
         out_of_order in prop_oneof![Just(0u64), 0u64..300, 0u64..200_000],
     ) {
+        // A file with its newest line first is not decided.
+        let steps = |times: &[u64], is_it: fn(&u64, &u64) -> bool| times.windows(2).filter(|pair| is_it(&pair[0], &pair[1])).count();
+        let goes_back = |times: &Vec<u64>| {
+            let back = steps(times, |one, next| one > next);
+            back >= 2 && back >= 4 * steps(times, |one, next| one < next)
+        };
+        prop_assume!(!files.iter().any(goes_back));
         let texts: Vec<String> =
             files.iter().map(|times| times.iter().map(|second| line("a", *second)).collect()).collect();
         let (requests, counts) = seconds(&texts, out_of_order);

@@ -42,7 +42,11 @@ impl Session {
         let ports = PORTS.iter().map(|port| (*port, free_port())).collect();
         let session = Session { folder, ports, servers: BTreeMap::new(), last_server: None };
         fs::create_dir(session.bin()).expect("the folder can be made");
-        symlink(env!("CARGO_BIN_EXE_spillgate"), session.bin().join("spillgate")).expect("the link can be made");
+        // Commands for operators ask the usual port if the page names none.
+        let (spillgate, admin) = (env!("CARGO_BIN_EXE_spillgate"), session.ports[&6070]);
+        let operator = "block | unblock | blocks | shadow | shadows | reset | explain | top | reload";
+        let asks = format!("case \"$1\" in {operator}) set -- \"$@\" --admin http://127.0.0.1:{admin} ;; esac");
+        session.write_program("spillgate", &format!("{asks}\nexec {spillgate} \"$@\"\n"));
         let redis = session.ports[&6379];
         session.write_program("redis-cli", &format!("exec redis-cli -p {redis} \"$@\"\n"));
         let folder = session.folder.path().display();

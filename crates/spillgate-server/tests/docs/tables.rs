@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use clap::Command;
 use serde_json::{Map, Value};
 use spillgate_redis::StoreErrorKind;
 use spillgate_server::cli;
@@ -180,19 +181,22 @@ fn commands() -> String {
     text.trim_end().to_owned() + "\n"
 }
 
+/// Returns what each exit code means after each command, from the end of the help of the command.
 fn exit_codes() -> String {
-    let help = cli::command().get_after_help().map(ToString::to_string).unwrap_or_default();
-    let (_, codes) = help.split_once("Exit codes:\n").expect("--help ends with the exit codes");
-    let mut rows: Vec<[String; 2]> = Vec::new();
-    for line in codes.lines() {
-        let (number, meaning) = line.trim().split_once("  ").unwrap_or(("", line.trim()));
-        match rows.last_mut() {
-            Some([_, text]) if number.is_empty() => drop(write!(text, " {meaning}")),
-            _ => rows.push([number.to_owned(), sentence(meaning)]),
+    let row = |command: &Command| {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let (_, codes) = help.split_once("Exit codes:\n").unwrap_or_else(|| panic!("{command} says its exit codes"));
+        let mut row = [code(command.get_name()), String::new(), String::new(), String::new(), String::new()];
+        let mut column = 0;
+        for line in codes.lines() {
+            let (number, meaning) = line.trim().split_once("  ").unwrap_or(("", line.trim()));
+            column = if number.is_empty() { column } else { number.parse::<usize>().expect("it is a code") + 1 };
+            row[column] = format!("{} {meaning}", row[column]).trim().to_owned();
         }
-    }
-    assert_eq!(rows.len(), 4, "the help lists four exit codes: {rows:?}");
-    table(["code", "meaning"], rows)
+        assert!(!row[1].is_empty() && !row[3].is_empty() && !row[4].is_empty(), "every command can have 0, 2 and 3");
+        row
+    };
+    table(["command", "0", "1", "2", "3"], cli::command().get_subcommands().map(row))
 }
 
 fn failures() -> String {

@@ -168,7 +168,7 @@ impl Connection {
     }
 }
 
-pub(crate) fn read_frame(stream: &mut TcpStream) -> io::Result<Frame> {
+pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Frame> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
     let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];

@@ -4,7 +4,7 @@
 //! Each test compares the growth of the process's memory with what the row allows. With `MEMORY_OF_CLIENTS=full`, the
 //! rows have the defaults of the settings; otherwise they have smaller bounds, so that the tests take seconds.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::hostile::attack::Attack;
@@ -171,6 +171,103 @@ fn half_sent_bodies_over_http_1_are_refused_with_503() {
         (clients.iter().filter(is_refused).count() as u64 == refused()).then_some(())
     });
     drop(clients);
+    attack.end();
+}
+
+/// Waits for `count` frames of this kind. Fails if the server refuses a stream, or closes the connection.
+fn wait_frames(client: &mut TcpStream, kind: u8, count: u32) -> io::Result<()> {
+    let mut left = count;
+    while left > 0 {
+        let frame = http2::read_frame(client)?;
+        if matches!(frame.kind, http2::GOAWAY | http2::RST_STREAM) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        left -= u32::from(frame.kind == kind);
+    }
+    Ok(())
+}
+
+/// Opens a few streams at a time, and accepts no DATA, so that all of them stay in h2 after they are answered. Then it
+/// reads all answers, so that only the tables of h2 stay.
+fn grow_tables(mut client: TcpStream) -> io::Result<TcpStream> {
+    const STREAMS: u32 = 1016;
+    const AT_ONCE: u32 = 8;
+    let get = b"\x82\x86\x04\x08/healthz\x01\x01a";
+    let window = |bytes: u32| [&[0, 4], &bytes.to_be_bytes()[..]].concat();
+    let mut bytes = http2::greeting();
+    frame(&mut bytes, http2::SETTINGS, 0, 0, &window(0));
+    for first in (0..STREAMS).step_by(AT_ONCE as usize) {
+        for number in first..first + AT_ONCE {
+            frame(&mut bytes, http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 2 * number + 1, get);
+        }
+        client.write_all(&std::mem::take(&mut bytes))?;
+        wait_frames(&mut client, http2::HEADERS, AT_ONCE)?;
+    }
+    frame(&mut bytes, http2::SETTINGS, 0, 0, &window(100));
+    client.write_all(&bytes)?;
+    wait_frames(&mut client, http2::DATA, STREAMS)?;
+    Ok(client)
+}
+
+#[test]
+fn tables_that_grow_slowly_take_no_more_than_the_pool() {
+    let (pool, connections) = if is_full() { (256 * MIB, 400_u64) } else { (4 * MIB, 120) };
+    // The clients answer no PING, and must not be closed for that.
+    let attack = Attack::begin(&["--limits-in-flight", &pool.to_string(), "--limits-receive", "600s"]);
+    let before = attack.spillgate.process.resident_bytes();
+    let server = attack.spillgate.http();
+    let (mut clients, mut refused) = (Vec::new(), 0);
+    while refused < 10 && (clients.len() as u64) < connections {
+        match grow_tables(super::connect(server)) {
+            Ok(client) => clients.push(client),
+            Err(_) => refused += 1,
+        }
+    }
+    assert_row(&attack, "tables of HTTP/2 that grow slowly", before, pool + connections * CONNECTION);
+    let (taken, open) = (attack.metric("spillgate_in_flight_bytes").unwrap_or(0), clients.len() as u64);
+    assert!(taken <= pool && taken > open * 2 * MIB, "{open} tables are large, and {taken} bytes taken");
+    assert!(open > 0 && refused > 0, "{open} large tables fit, and {refused} do not");
+    drop(clients);
+    eventually("the pool has its bytes again", || {
+        (attack.metric("spillgate_in_flight_bytes").unwrap_or(u64::MAX) < pool / 4).then_some(())
+    });
+    attack.end();
+}
+
+#[test]
+fn messages_of_reflection_that_wait_count_as_requests_in_flight() {
+    let connections = if is_full() { 512 } else { 300 };
+    // What h2 keeps of the messages of a call: see `QUEUE_BYTES` of the listener.
+    let queue = 224 * KIB;
+    let attack = Attack::begin(&["--limits-receive", "60s"]);
+    let before = attack.spillgate.process.resident_bytes();
+    let list = http2::message(b"\x3a\x01*");
+    let mut call = http2::greeting();
+    frame(&mut call, http2::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    frame(&mut call, http2::HEADERS, http2::END_HEADERS, 1, &http2::call_headers(path));
+    frame(&mut call, http2::DATA, 0, 1, &list.repeat(3));
+    let mut clients: Vec<_> = (0..connections).map(|_| send(attack.spillgate.grpc(), &call)).collect();
+    wait_read(&mut clients);
+    // The client reads no answer, so the server reads no further message. Small frames take far more than their bytes.
+    let mut more = Vec::new();
+    for _ in 0..3 {
+        frame(&mut more, http2::DATA, 0, 1, &list.repeat(2048));
+    }
+    frame(&mut more, http2::DATA, 0, 1, &list.repeat(1860));
+    for _ in 0..400 {
+        frame(&mut more, http2::DATA, 0, 1, b"\0");
+    }
+    for client in &mut clients {
+        client.write_all(&more).unwrap();
+    }
+    wait_read(&mut clients);
+    assert_eq!(attack.metric("spillgate_grpc_open_calls "), Some(connections));
+    let taken = attack.metric("spillgate_in_flight_bytes").unwrap_or(0);
+    assert!(taken >= connections * (queue - 24 * KIB), "{connections} calls have taken {taken} bytes");
+    assert_row(&attack, "messages of reflection", before, taken + connections * (16 * KIB + CONNECTION));
+    drop(clients);
+    eventually("all calls have ended", || (attack.metric("spillgate_grpc_open_calls ") == Some(0)).then_some(()));
     attack.end();
 }
 

@@ -27,6 +27,8 @@ fn valid(path: &str) -> (&'static str, u16) {
         "/block" => (r#"{"key":"blocked","value":"7","for":"1h"}"#, 200),
         "/unblock" => (r#"{"key":"unknown","value":"7"}"#, 404),
         "/shadow" => (r#"{"rule":"all","on":true,"for":"1s"}"#, 200),
+        // The app of this test has no thread that reloads. `tests/reload.rs` has real servers.
+        "/reload" => ("", 503),
         "/blocks" | "/shadows" | "/overview" | "/events" | "/metrics" | "/rules" | "/insight" | "/top" | "/reloads"
         | "/openapi.json" | "/healthz" | "/readyz" | "/" => ("", 200),
         _ => panic!("the route {path} is new: add a valid body and its status to this table"),

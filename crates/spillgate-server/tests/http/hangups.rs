@@ -6,29 +6,38 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use spillgate::rules::{Rules, RulesFile};
 use spillgate::{
     Circuit, Decision, FallbackStore, Hit, MemoryOptions, MemoryStore, NodeMemory, OnStoreFailure, OpKind, Quota,
-    Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
+    Reason, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
 };
 use spillgate_service::metrics::{HangupMetrics, LostCharge};
 use spillgate_service::shared_store::{Asked, SharedError, SharedStore};
 use spillgate_service::{Backend, ServiceOptions};
 use spillgate_testkit::{Fault, Remote};
+use tokio::runtime::Builder;
 
 use crate::http::app::{App, options};
 
 const QUEUED: &str = r#"{"domain":"api","descriptors":[{"queued":"x"}]}"#;
 const HIT: &str = r#"{"bucket":"b","key":"k","limit":2,"window_ms":1000,"algorithm":"leaky_bucket","queue":10}"#;
+/// A turn of ten seconds, so that it is not over before a turn is tried again.
+const LONG: &str = r#"{"bucket":"b","key":"k","limit":2,"window_ms":20000,"algorithm":"leaky_bucket","queue":10}"#;
 
 /// A store that servers share, and that the test can slow down and break.
 #[derive(Clone, Debug)]
-struct Far(Arc<Remote<MemoryStore>>);
+struct Far {
+    link: Arc<Remote<MemoryStore>>,
+    /// The store takes no new keys of limits with this window, in nanoseconds.
+    full_window_ns: Arc<AtomicU64>,
+}
 
 impl Store for Far {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.0.supports(quota, op)
+        self.link.supports(quota, op)
     }
 
     async fn decide(
@@ -37,7 +46,23 @@ impl Store for Far {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        self.0.decide(timing, hits, decisions).await
+        let is_new = |hit: &Hit<'_>| hit.quota.window_ns() == self.full_window_ns.load(Ordering::Relaxed);
+        if hits.iter().any(is_new) {
+            for (_, decision) in hits.iter().zip(decisions).filter(|(hit, _)| is_new(hit)) {
+                decision.reason = Reason::NotAsked;
+            }
+            return Err(StoreError::new(StoreErrorKind::NewKeys, "the test has made too many"));
+        }
+        self.link.decide(timing, hits, decisions).await
+    }
+
+    async fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        self.link.decide(timing, hits, decisions).await
     }
 }
 
@@ -50,8 +75,8 @@ impl SharedStore for Far {
         Duration::from_secs(1)
     }
 
-    fn is_atomic(&self, _: &[Hit<'_>]) -> bool {
-        true
+    fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
+        hits.windows(2).all(|two| two[0].key >> Hit::SLOT_SHIFT == two[1].key >> Hit::SLOT_SHIFT)
     }
 
     fn unsupported(&self, _: &[Hit<'_>]) -> Option<String> {
@@ -94,7 +119,8 @@ impl SharedStore for Far {
 /// Returns an app whose store answers after a hundredth of a second. While the store fails, the app counts in its own memory.
 fn on_far_store() -> (App, Far) {
     let memory = || MemoryStore::new(MemoryOptions::default());
-    let far = Far(Arc::new(Remote::new(memory()).with_delay(Duration::from_millis(10))));
+    let link = Arc::new(Remote::new(memory()).with_delay(Duration::from_millis(10)));
+    let far = Far { link, full_window_ns: Arc::new(AtomicU64::new(u64::MAX)) };
     let store = Backend::with_fallback(FallbackStore::new(far.clone(), memory(), NonZeroU32::MIN));
     let service = ServiceOptions { on_store_failure: OnStoreFailure::Local, ..ServiceOptions::default() };
     (App::on(store, options(), service), far)
@@ -176,7 +202,7 @@ fn turns_are_given_back_to_the_store_that_they_are_from() {
         assert_all_are_given_back(&app, "/v1/hit", HIT, HIT, order);
         drop(far);
         let (app, far) = on_far_store();
-        far.0.set(Fault::Disconnected);
+        far.link.set(Fault::Disconnected);
         assert_all_are_given_back(&app, "/v1/hit", HIT, HIT, order);
     }
 }
@@ -233,24 +259,172 @@ fn turns_that_the_store_did_not_take_back_are_tried_again_and_other_charges_are_
     let body = format!(r#"[{QUEUED},{QUEUED},{{"domain":"api","descriptors":[{{"tokens":"7"}}]}}]"#);
     app.run(async {
         let client = waiting(&app, "/v1/check?wait=10s", &body).await;
-        far.0.set(Fault::Disconnected);
+        far.link.set(Fault::NotSent);
         drop(client);
         until_settled(&app, 1).await;
         assert_eq!(lost(&app), [0, 0, 0, 1], "the charge of `tokens`");
     });
-    // The turns would be over before the next attempt, if they were shorter.
-    let long = HIT.replace(r#""limit":2,"window_ms":1000"#, r#""limit":2,"window_ms":20000"#);
     let (app, far) = on_far_store();
-    assert_eq!(app.post("/v1/hit", &long).status, 200);
+    assert_eq!(app.post("/v1/hit", LONG).status, 200);
     app.run(async {
-        let client = waiting(&app, "/v1/hit?wait=20s", &long).await;
-        far.0.set(Fault::Disconnected);
+        let client = waiting(&app, "/v1/hit?wait=20s", LONG).await;
+        far.link.set(Fault::NotSent);
         drop(client);
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        far.0.set(Fault::None);
+        far.link.set(Fault::None);
         until_settled(&app, 1).await;
     });
     assert_eq!((hangups(&app).given_back.get(), lost(&app)), (1, [0; 4]));
+}
+
+#[test]
+fn a_turn_that_the_store_may_have_taken_back_is_not_tried_again() {
+    let (app, far) = on_far_store();
+    assert_eq!(app.post("/v1/hit", LONG).status, 200);
+    let mut second = None;
+    app.run(async {
+        let first = waiting(&app, "/v1/hit?wait=20s", LONG).await;
+        far.link.set(Fault::AnswerLost);
+        drop(first);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        far.link.set(Fault::None);
+        // The turn is free again, and another client gets it.
+        second = Some(waiting(&app, "/v1/hit?wait=20s", LONG).await);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    });
+    assert_eq!(retry_after_ms(&app, "/v1/hit", LONG), 20_000, "the turn belongs to the second client");
+    assert_eq!((hangups(&app).given_back.get(), lost(&app)), (0, [0, 0, 0, 1]));
+    drop(second);
+}
+
+#[test]
+fn a_turn_whose_refund_is_in_flight_when_the_runtime_ends_is_not_tried_again_on_another_one() {
+    let (app, _far) = on_far_store();
+    assert_eq!(app.post("/v1/hit", LONG).status, 200);
+    let other = Builder::new_current_thread().enable_all().start_paused(true).build().expect("the runtime starts");
+    other.block_on(async {
+        drop(waiting(&app, "/v1/hit?wait=20s", LONG).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    });
+    drop(other);
+    assert_eq!(lost(&app), [1, 0, 0, 0]);
+}
+
+#[test]
+fn turns_of_a_row_that_have_passed_are_not_counted_as_given_back() {
+    let app = App::new();
+    assert_eq!(app.post("/v1/check", QUEUED).status, 200);
+    app.run(async {
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(waiting(&app, "/v1/check?wait=10s", QUEUED).await);
+        }
+        let last = clients.pop();
+        // The first two become a row, which is not the last turn.
+        drop(clients);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // The first turn is over, and the second one has begun.
+        app.clock.advance(Duration::from_millis(1_200));
+        drop(last);
+        until_settled(&app, 3).await;
+    });
+    assert_eq!((hangups(&app).given_back.get(), lost(&app)), (2, [0, 0, 1, 0]));
+}
+
+fn use_rules(app: &App, text: &str) {
+    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]);
+    app.service.replace_rules(rules.expect("the rules are valid"));
+}
+
+const AS_ENVOY: &str = "domain: api\ncompat: envoy\ndescriptors:\n  \
+                        - {key: queued, rate_limit: {algorithm: leaky_bucket, unit: second, requests_per_unit: 2, queue: 9}}\n  \
+                        - {key: slow, rate_limit: {unit: hour, limit: 9, on_store_failure: error}}\n";
+
+#[test]
+fn descriptors_of_one_counter_that_are_decided_separately_are_all_given_back() {
+    let app = App::new();
+    use_rules(&app, AS_ENVOY);
+    assert_eq!(app.post("/v1/check", QUEUED).status, 200);
+    // A refusal would be charged too.
+    let peek = QUEUED.replace("]}", r#"],"cost":0}"#);
+    let used_ms = || app.post("/v1/check", &peek).json()["reset_after_ms"].as_u64();
+    let before = used_ms();
+    let twice = r#"{"domain":"api","descriptors":[{"queued":"x"},{"queued":"x"}]}"#;
+    app.run(async {
+        drop(waiting(&app, "/v1/check?wait=10s", twice).await);
+        until_settled(&app, 2).await;
+    });
+    assert_eq!((hangups(&app).given_back.get(), lost(&app)), (2, [0; 4]));
+    assert_eq!(used_ms(), before);
+}
+
+#[test]
+fn charges_of_descriptors_that_are_decided_separately_are_counted_if_their_request_has_no_answer() {
+    let twice = r#"{"domain":"api","descriptors":[{"slow":"x"},{"slow":"x"}]}"#;
+    let left = |app: &App| app.post("/v1/check", &twice.replace("]}", r#"],"cost":0}"#)).json()["remaining"].as_u64();
+    let second = Duration::from_millis(15);
+    let charges = |app: &App| app.service.metrics().unanswered_charges.get();
+
+    let (app, _far) = on_far_store();
+    use_rules(&app, AS_ENVOY);
+    assert_eq!((app.post("/v1/check", twice).status, left(&app), charges(&app)), (200, Some(7), 0));
+    app.run(async {
+        let mut request = Box::pin(app.send("/v1/check", twice));
+        assert!(tokio::time::timeout(second, request.as_mut()).await.is_err(), "the second one is in flight");
+    });
+    assert_eq!((left(&app), charges(&app)), (Some(6), 1), "the client has hung up");
+
+    let (app, far) = on_far_store();
+    use_rules(&app, AS_ENVOY);
+    let status = app.run(async {
+        let mut request = Box::pin(app.send("/v1/check", twice));
+        assert!(tokio::time::timeout(second, request.as_mut()).await.is_err(), "the second one is in flight");
+        far.link.set(Fault::NotSent);
+        request.await
+    });
+    far.link.set(Fault::None);
+    assert_eq!((status.as_u16(), left(&app), charges(&app)), (503, Some(8), 1), "the second one has failed");
+}
+
+#[test]
+fn a_turn_of_the_shared_store_is_given_back_although_a_new_key_of_its_request_is_counted_locally() {
+    let (app, far) = on_far_store();
+    far.full_window_ns.store(3_600_000_000_000, Ordering::Relaxed);
+    assert_eq!(app.post("/v1/check", QUEUED).status, 200);
+    let before = retry_after_ms(&app, "/v1/check", QUEUED);
+    let with_newcomer = r#"{"domain":"api","descriptors":[{"queued":"x"},{"tokens":"7"}]}"#;
+    app.run(async {
+        let first = waiting(&app, "/v1/check?wait=10s", QUEUED).await;
+        let second = waiting(&app, "/v1/check?wait=10s", with_newcomer).await;
+        drop(first);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(second);
+        until_settled(&app, 3).await;
+    });
+    assert_eq!((hangups(&app).given_back.get(), lost(&app)), (3, [0; 4]));
+    assert_eq!(retry_after_ms(&app, "/v1/check", QUEUED), before);
+}
+
+#[test]
+fn a_commit_whose_client_hangs_up_settles_all_slots() {
+    for hangs_up_after in [5, 15] {
+        let (app, _far) = on_far_store();
+        let body = r#"{"domain":"api","descriptors":[{"tokens":"a"},{"tokens":"b"}],"estimate":10}"#;
+        let id = app.post("/v1/reserve", body).json()["reservation_id"].clone();
+        let commit = format!(r#"{{"reservation_id":{id},"used":3}}"#);
+        app.run(async {
+            let after = Duration::from_millis(hangs_up_after);
+            let mut request = Box::pin(app.send("/v1/commit", &commit));
+            assert!(tokio::time::timeout(after, request.as_mut()).await.is_err(), "a slot is being settled");
+            drop(request);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        });
+        for value in ["a", "b"] {
+            let peek = format!(r#"{{"domain":"api","descriptors":[{{"tokens":"{value}"}}],"cost":0}}"#);
+            assert_eq!(app.post("/v1/check", &peek).json()["remaining"], 97, "{value}, {hangs_up_after} ms");
+        }
+        assert_eq!(app.post("/v1/commit", &commit).status, 410);
+    }
 }
 
 #[test]

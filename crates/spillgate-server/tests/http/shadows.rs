@@ -224,7 +224,7 @@ fn invalid_switches_are_answered_with_the_reason() {
     let app = App::new();
     let ask = |body: Value, status: u16| shadow(&app, &body).problem(status);
     let found = |path: &str| ask(json!({"rule": rule(path), "on": true, "for": "1m"}), 404);
-    assert!(found("user").contains("GET /rules lists all rules"));
+    assert!(found("user").contains("GET /rules show the paths"));
     assert!(found("user_ids").contains("did you mean the rule `user_id`?"));
     assert!(found("outer>inner").contains("did you mean the rule `outer > inner`?"));
     let domain = json!({"rule": {"domain": "apy", "path": "user_id"}, "on": true, "for": "1m"});

@@ -6,7 +6,9 @@ use std::io::{Cursor, Read};
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{KeyHasher, MemoryOptions, Time};
 use spillgate_replay::access_log::{OUT_OF_ORDER, Ordered, Reader};
-use spillgate_replay::{CALLERS, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates};
+use spillgate_replay::{
+    CALLERS, ClientSettings, Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions, Templates,
+};
 use spillgate_service::{CallerKeys, Insight, ServiceOptions};
 use spillgate_testkit::Random;
 
@@ -73,7 +75,8 @@ pub(crate) fn read(log: Log, format: &str, templates: &Templates, mut each: impl
 }
 
 pub(crate) fn templates(texts: &[&str]) -> Templates {
-    Templates::parse(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()).expect("the templates are right")
+    let texts: Vec<_> = texts.iter().map(|text| (*text).to_owned()).collect();
+    Templates::parse(&texts, ClientSettings::default()).expect("the templates are right")
 }
 
 /// Replays a log once for each of several sets of rules of the domain `web`.

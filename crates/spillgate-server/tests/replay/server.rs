@@ -12,7 +12,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::Rules;
 use spillgate::{Limiter, ManualClock, MemoryStore, Time};
 use spillgate_admin::{self as admin, Access, AdminState};
-use spillgate_http::{Browsers, ForwardAuth, HttpOptions, HttpState};
+use spillgate_http::{Browsers, EntrySource, ForwardAuth, HttpOptions, HttpState, ValueSource};
 use spillgate_replay::RunOptions;
 use spillgate_service::metrics::Metrics;
 use spillgate_service::{Backend, Grants, Peer, Service};
@@ -36,8 +36,16 @@ impl Server {
             reservation_life: Duration::from_secs(60),
             browsers: Browsers::default(),
             headers: HeaderStyle::Draft11,
-            trusted_proxies: vec![],
-            forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },
+            trusted_proxies: vec!["127.0.0.0/8".parse().expect("it is a network")],
+            forward_auth: ForwardAuth {
+                domain: Some("web".to_owned()),
+                deny_status: 429,
+                ipv6_prefix: 64,
+                descriptors: vec![
+                    vec![EntrySource { key: "remote_address".to_owned(), from: ValueSource::ClientIp }],
+                    vec![EntrySource { key: "path".to_owned(), from: ValueSource::Path }],
+                ],
+            },
             grants: Grants::default(),
             body_bytes: 64 * 1024,
             max_wait: Duration::from_secs(60),
@@ -57,6 +65,14 @@ impl Server {
             let body = body.collect().await.expect("the body is in memory").to_bytes();
             (parts.status.as_u16(), serde_json::from_slice(&body).expect("the answer is JSON"))
         })
+    }
+
+    /// Asks forward-auth at this time, as a proxy does. Returns whether the request is allowed.
+    pub(crate) fn allows(&self, now: Time, client: &str, uri: &str) -> bool {
+        self.clock.set(now);
+        let request = Request::get("/v1/forward-auth").header("x-forwarded-for", client).header("x-forwarded-uri", uri);
+        let request = request.body(Body::empty()).expect("the request is valid");
+        self.runtime.block_on(async { self.http.answer(Peer::Unix, request).await.status().is_success() })
     }
 
     /// Returns what `GET /insight` says of each limit at this time.

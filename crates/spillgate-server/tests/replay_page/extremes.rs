@@ -33,6 +33,7 @@ pub(crate) fn hostile_texts() -> ReplayReport {
     let mut report = shop();
     let mut text = hostile();
     report.notes = vec![text(), text()];
+    report.warnings = vec![text()];
     let log = &mut report.log;
     log.files.iter_mut().chain(&mut log.descriptors).chain([&mut log.format]).for_each(|field| *field = text());
     for samples in [&mut log.unreadable, &mut log.late, &mut log.not_decided] {
@@ -77,6 +78,9 @@ fn hostile_limit(limit: &mut LimitReport, text: &mut impl FnMut() -> String) {
         .iter_mut()
         .chain(&mut limit.callers.top_allowed)
         .for_each(|caller| caller.caller = text());
+    if let Some(whole_log) = &mut limit.whole_log {
+        (whole_log.reason, whole_log.suggested_rules) = (text(), Some(text()));
+    }
     if let Some(period) = &mut limit.period {
         period.report.reason = text();
         period.suggested_rules = Some(text());
@@ -118,7 +122,7 @@ pub(crate) fn one_line() -> ReplayReport {
     let timeline =
         Timeline { begin_ns: BEGIN_NS, step_ns: 1_000_000_000, points: vec![Counts { allowed: 1, refused: 0 }] };
     let mut limit = report.runs[0].limits.swap_remove(0);
-    (limit.period, limit.timeline) = (None, timeline.clone());
+    (limit.period, limit.whole_log, limit.timeline) = (None, None, timeline.clone());
     (limit.allowed_requests, limit.refused_requests) = (1, 0);
     (limit.first_refusals, limit.longest_refusals) = (Vec::new(), Vec::new());
     limit.callers = LimitCallers::default();

@@ -177,15 +177,27 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
         first_refusals: refusals.into_iter().take(5).collect(),
         longest_refusals: longest,
         hours: vec![
-            VerdictHours { verdict: period.report.verdict, who: period.report.who, hours: 3 },
             VerdictHours {
-                verdict: spillgate::insight::Verdict::Effective,
+                verdict: period.report.verdict,
+                who: period.report.who,
+                hours: 3,
+                requests: allowed,
+                refused_requests: refused,
+                refusing_hours: if refused > 0 { 3 } else { 0 },
+            },
+            VerdictHours {
+                verdict: spillgate::insight::Verdict::NeverBinding,
                 who: spillgate::insight::Who::Nobody,
                 hours: 21,
+                requests: allowed / 4,
+                refused_requests: 0,
+                refusing_hours: 0,
             },
         ],
+        whole_log: None,
         period: Some(period),
     }
+    .judged()
 }
 
 fn line(number: u64, why: &str, text: &str) -> SampleLine {
@@ -244,6 +256,7 @@ pub(crate) fn shop() -> ReplayReport {
             to_ns: BEGIN_NS + 24 * HOUR_NS - SECOND_NS,
             whole_seconds: true,
         },
+        warnings: vec!["12 % of the values of `{remote_addr}` are IPv6 addresses, such as 2001:db8::7.".into()],
         comparison: Some(comparison(&run)),
         suggestions: suggestions(&run),
         suggestion_notes: vec!["A request passes only if each limit allows it.".into()],
@@ -255,7 +268,7 @@ pub(crate) fn shop() -> ReplayReport {
 
 /// Returns how much a limit needs attention. Lists show the highest number first.
 pub(crate) fn attention(limit: &LimitReport) -> u8 {
-    limit.period.as_ref().map_or(0, |period| period.report.verdict.attention(period.report.who))
+    limit.whole_log.as_ref().map_or(0, |whole_log| whole_log.verdict.attention(whole_log.who))
 }
 
 fn comparison(run: &RunReport) -> Comparison {
@@ -292,15 +305,15 @@ fn comparison(run: &RunReport) -> Comparison {
 
 fn suggestions(run: &RunReport) -> Vec<SuggestionResult> {
     let suggestion = |limit: &LimitReport| {
-        let period = limit.period.as_ref()?;
-        let suggestion = period.report.suggestion?;
+        let whole_log = limit.whole_log.as_ref()?;
+        let suggestion = whole_log.suggestion?;
         let (today, part) =
             (Counts { allowed: limit.allowed_requests, refused: limit.refused_requests }, limit.refused_requests / 12);
         Some(SuggestionResult {
             limit: limit.limit.clone(),
             suggested_limit: suggestion.limit,
             suggested_burst: suggestion.burst,
-            suggested_rules: period.suggested_rules.clone()?,
+            suggested_rules: whole_log.suggested_rules.clone()?,
             today,
             then: Counts { allowed: today.allowed + today.refused - part, refused: part },
             requests: Agreement {
@@ -309,8 +322,8 @@ fn suggestions(run: &RunReport) -> Vec<SuggestionResult> {
                 only_old_refuses: today.refused - part,
                 only_new_refuses: 0,
             },
-            verdict_today: period.report.verdict,
-            who_today: period.report.who,
+            verdict_today: whole_log.verdict,
+            who_today: whole_log.who,
             verdict_then: Some(spillgate::insight::Verdict::Effective),
             who_then: Some(spillgate::insight::Who::Nobody),
         })

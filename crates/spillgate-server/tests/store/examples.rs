@@ -97,5 +97,5 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
         .iter()
         .find(|finding| finding["what"] == "role")
         .cloned();
-    assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));
+    assert!(role.is_some_and(|role| role["grade"] == "fix" && role["help"].to_string().contains("redis-cluster://")));
 }

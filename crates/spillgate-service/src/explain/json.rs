@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate::Wait;
 use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step};
 
-use super::{After, Explained, ExplainedLimit, Pairs, is_left_out};
+use super::{After, Explained, ExplainedLimit, Pairs, is_left_out, unknown_names};
 
 /// The maximum number of steps in an explanation. A step is part of the search for the rule of a descriptor. Each step
 /// repeats the beginning of a value, so this number bounds the size of the answer. Usual rules need a few steps for
@@ -52,6 +52,7 @@ impl Explanation<'_> {
             "store": self.store,
             "takes": self.takes,
             "descriptors": numbered.map(descriptor).collect::<Vec<_>>(),
+            "unknown": unknown_names(rules, self.domain, self.descriptors),
             "asked": self.explained.iter().map(explained_json).collect::<Vec<_>>(),
         })
     }
@@ -127,6 +128,7 @@ fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
         "descriptor": explained.descriptor,
         "index": explained.number,
         "name": explained.limit.name.as_deref(),
+        "label": explained.limit.label(),
         "binding": explained.binding.as_str(),
         "allowed": decision.allowed,
         "reason": decision.reason.as_str(),

@@ -5,6 +5,7 @@
 
 mod dry_run;
 mod json;
+mod unknown;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErro
 use super::{Grants, Loaded, Service, ServiceError};
 
 pub use json::Explanation;
+pub use unknown::{UnknownName, unknown_names};
 
 /// What was decided on one request.
 #[derive(Debug)]

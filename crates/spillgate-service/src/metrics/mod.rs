@@ -181,12 +181,16 @@ pub struct Metrics {
     pub grpc_open_calls: Gauge,
     /// Charges of HTTP clients that hung up before their answer.
     pub hangups: HangupMetrics,
+    /// Charges of requests in domains with `compat: envoy` that got no answer.
+    pub unanswered_charges: Counter,
     /// Bytes of `limits.in_flight` that connections have taken.
     pub in_flight: Gauge,
     /// Requests that were refused, or lost with their connection, because `limits.in_flight` was used up.
     pub in_flight_refused: Counter,
     /// Bytes of `limits.unread` that connections have taken.
     pub unread: Gauge,
+    /// Requests that were refused because `limits.unread` was used up.
+    pub unread_refused: Counter,
     /// Errors of the system call accept(2), without those that concern only the connection to be accepted.
     pub accept_errors: Counter,
     /// Lines that are not in the log, because standard error took no more and too many lines waited.
@@ -281,6 +285,11 @@ impl Metrics {
                 Gauge::default(),
             ),
             hangups: HangupMetrics::new(reg),
+            unanswered_charges: reg.counter(
+                "unanswered_charges",
+                "Charges that stay although their request has no answer, because another descriptor of it failed or its client hung \
+                 up (compat: envoy)",
+            ),
             in_flight: reg.gauge(
                 "in_flight_bytes",
                 "Bytes of limits.in_flight that connections have taken for their requests in flight",
@@ -295,6 +304,8 @@ impl Metrics {
                 "Bytes of limits.unread that connections have taken for answers that clients have not read",
                 Gauge::default(),
             ),
+            unread_refused: reg
+                .counter("unread_refused", "Requests that were refused, because limits.unread was used up"),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             log_lines_lost: reg
                 .counter("log_lines_lost", "Lines of the log that were lost, because standard error took no more"),

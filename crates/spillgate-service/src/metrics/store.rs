@@ -28,10 +28,10 @@ pub struct StoreMetrics {
     /// 1 if the store is up, otherwise 0. The server's `command/serve/store_health.rs` sends probes to the store, and
     /// decides when the store counts as down.
     pub up: Gauge,
-    /// How many times the store began to answer again after it counted as down.
     memory_bytes: Gauge,
     memory_max_bytes: Gauge,
     pub evicted_keys: Counter,
+    /// How many times the store began to answer again after it counted as down.
     pub recoveries: Counter,
 }
 

@@ -8,12 +8,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use spillgate::rules::{Action, Request};
 use spillgate::{
     Algorithm, Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, StoreErrorKind, SystemClock,
     Time,
 };
-use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided};
+use spillgate_service::explain::{After, Explained, ExplainedLimit, Explanation, Pairs, decided, unknown_names};
 use spillgate_service::metrics::Metrics;
 use spillgate_service::shared_store::SharedStore;
 use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, ServiceOptions};
@@ -21,6 +22,7 @@ use spillgate_service::{Backend, Client, Grants, Loaded, Service, ServiceError, 
 mod explain;
 
 use crate::cli::{Check, Setting};
+use crate::command::explained;
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::runtime::block_on;
@@ -136,21 +138,28 @@ fn answer<C: Clock>(
         no_sketches(&loaded, check, &pairs).map_err(|problem| wrong(problem.into()))?;
     }
     let questions: Vec<(u64, Request<'_>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
+    // A request that is malformed or too large gets an error of its own.
+    let is_valid = |(_, request): &(u64, Request<'_>)| service.plan(&loaded, request, Grants::default()).is_ok();
+    if !check.allows_unmatched && questions.iter().all(is_valid) {
+        explained::check_names(&unknown_names(&loaded, &check.domain, &pairs)).map_err(wrong)?;
+    }
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
+    let explanation = Explanation {
+        shadow: false,
+        domain: &check.domain,
+        costs: &check.costs,
+        store: settings.map(|settings| settings.store.url.to_string()),
+        takes: settings.is_none() || check.takes,
+        descriptors: &pairs,
+        explained: &asked,
+        value_bytes: service.options().bounds.value_bytes,
+    };
+    let json = explanation.json(&loaded);
     if check.json {
-        let explanation = Explanation {
-            shadow: false,
-            domain: &check.domain,
-            costs: &check.costs,
-            store: settings.map(|settings| settings.store.url.to_string()),
-            takes: settings.is_none() || check.takes,
-            descriptors: &pairs,
-            explained: &asked,
-            value_bytes: service.options().bounds.value_bytes,
-        };
-        terminal.json(&explanation.json(&loaded));
+        terminal.json(&json);
     } else {
-        let text = explain::text(check, &loaded, &pairs, &asked, terminal);
+        let explained = explained::Explanation::deserialize(json).expect("invariant: it was written in this form");
+        let text = explain::text(check, &loaded, &explained, terminal);
         terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
     }
     Ok(if asked.iter().all(|asked| asked.verdict.allowed) { EXIT_OK } else { EXIT_DENIED })

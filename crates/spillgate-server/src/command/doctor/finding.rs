@@ -13,21 +13,12 @@ pub(super) enum Grade {
 }
 
 impl Grade {
-    /// Returns the label for people.
-    pub(super) const fn label(self) -> &'static str {
+    /// Returns the grade, for people and for programs.
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Grade::Good => "ok",
             Grade::Note => "note",
             Grade::Fix => "fix",
-        }
-    }
-
-    /// Returns the value in JSON. Programs rely on these values.
-    pub(super) const fn in_json(self) -> &'static str {
-        match self {
-            Grade::Good => "ok",
-            Grade::Note => "note",
-            Grade::Fix => "mend",
         }
     }
 

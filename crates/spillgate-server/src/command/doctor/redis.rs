@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use spillgate::rules::Diagnostic;
 use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::doctor::{
     CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport, examine as report_on,
@@ -37,9 +38,14 @@ pub(super) fn examine(settings: &Settings) -> Result<Vec<Finding>, (Problems, u8
     let no_runtime = |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory"));
     let clock = SystemClock::start();
     let report = block_on(runtime.map_err(no_runtime)?, report_on(&reached, &|| clock.now()));
-    report.map(|report| findings(settings, &report)).map_err(|failed| {
+    report.map(|report| findings(settings, &report)).or_else(|failed| {
         let failed = redis::explained(failed, settings.store.url.speaks_tls());
-        (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE)
+        let problem: Diagnostic = store::unreachable(settings, &failed).into();
+        // A missing right is a finding like all others, even if it is missing so early that nothing else can be examined.
+        match failed.forbidden_command() {
+            Some(_) => Ok(vec![Finding::new("rights", Grade::Fix, problem.message(), problem.help().to_owned())]),
+            None => Err((Problems(vec![problem]), EXIT_UNAVAILABLE)),
+        }
     })
 }
 

@@ -21,7 +21,7 @@ pub(super) fn print(doctor: &Doctor, settings: &Settings, findings: &[Finding], 
                 json!({
                     "server": finding.server,
                     "what": finding.what,
-                    "grade": finding.grade.in_json(),
+                    "grade": finding.grade.as_str(),
                     "found": finding.found,
                     "help": Some(&finding.help).filter(|help| !help.is_empty()),
                 })
@@ -41,7 +41,7 @@ fn text(settings: &Settings, findings: &[Finding], to_fix: usize, terminal: &Ter
     for finding in findings {
         let server = finding.server.clone().unwrap_or_default();
         table.row([
-            (finding.grade.tone(), finding.grade.label().to_owned()),
+            (finding.grade.tone(), finding.grade.as_str().to_owned()),
             (Tone::Faint, server),
             (Tone::Plain, finding.what.to_owned()),
             (Tone::Plain, finding.found.clone()),

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::fetch::Admin;
 use super::page::{Identity, Limit, Page};
+use crate::command::admin::client::Admin;
 
 /// The limits of all servers that have answered.
 #[derive(Default)]

@@ -3,7 +3,6 @@
 //! The limits of several servers are shown as one. A server that does not answer is an error, but the others are still
 //! shown.
 
-mod fetch;
 mod merge;
 mod page;
 pub(super) mod render;
@@ -13,10 +12,9 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value, json};
 use spillgate::insight::Report;
 
-use super::open::secret_file;
+use super::admin::client::{self, Admin};
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
-use fetch::Admin;
 use merge::Fleet;
 use page::{Limit, Page};
 
@@ -67,10 +65,7 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
 /// Asks all servers, and merges their answers.
 fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     let admins = insight.admin.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?;
-    let token = match &insight.admin_token_file {
-        None => None,
-        Some(path) => Some(secret_file::token(path, "--admin-token-file")?),
-    };
+    let token = client::token(insight.admin_token_file.as_deref())?;
     let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());
     let answered = |admin: &Admin, body: Result<bytes::Bytes, Problem>| match body
         .and_then(|body| Page::parse(admin, &body))
@@ -85,7 +80,7 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
         terminal.progress(&format!("waiting for {late} of {}", count(admins.len(), "server")));
         waited = true;
     };
-    fetch::get_all(&admins, ("/insight?readings=true", token.as_deref()), answered, waiting)?;
+    client::get_all(&admins, ("/insight?readings=true", token.as_deref()), answered, waiting)?;
     if waited {
         terminal.progress("");
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use spillgate::insight::Reading;
 use spillgate::rules::{LimitDescription, QuotaOptions};
 
-use super::fetch::Admin;
+use crate::command::admin::client::Admin;
 use crate::command::terminal::Problem;
 
 /// The most characters of an error about an answer. Such an error can repeat text of the answer.

@@ -48,6 +48,7 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let passes = reported.limit.name.options.passing().is_some();
     let mut lines = vec![title(&reported.limit.name, terminal)];
     lines.extend(verdict(report, passes, terminal));
+    lines.push(advice(report.verdict, report.who));
     let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
     lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span, passes))));
     let [.., hour] = &report.spans;
@@ -81,9 +82,13 @@ pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> imp
     let condition = if passes { "if it refused: " } else { "" };
     let name = verdict_name(report.verdict, report.who, terminal);
     let verdict = format!("  {name}: {condition}{}", clean(&report.reason));
-    let advice = format!("  what to do: {}", report.verdict.advice(report.who));
     let causes = report.causes.map(|causes| format!("  cause: {causes}"));
-    [Some(verdict), causes, Some(advice)].into_iter().flatten()
+    [Some(verdict), causes].into_iter().flatten()
+}
+
+/// Returns the line that says what an operator can do.
+pub(crate) fn advice(verdict: Verdict, who: Who) -> String {
+    format!("  what to do: {}", verdict.advice(who))
 }
 
 /// Returns the figures of the callers of a span, each as `burst needed 1 (median), ...`.

@@ -71,6 +71,15 @@ impl Store for Redis {
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
         self.store.decide(timing, hits, decisions)
     }
+
+    fn decide_known_keys(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        self.store.decide_known_keys(timing, hits, decisions)
+    }
 }
 
 impl SharedStore for Redis {

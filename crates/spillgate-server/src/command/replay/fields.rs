@@ -31,7 +31,7 @@ impl Unseen {
             fields: (0..inputs.templates.fields().len()).collect(),
             members: BTreeSet::new(),
             lines: 0,
-            is_json: matches!(&*inputs.format, "json" | "caddy"),
+            is_json: matches!(&*inputs.format, "json" | "caddy" | "traefik"),
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use spillgate::KeyHasher;
 use spillgate::rules::Rules;
-use spillgate_replay::access_log::{FILES_MAX, Reader};
-use spillgate_replay::{CALLERS, RunOptions, TemplateError, Templates};
+use spillgate_replay::access_log::{FILES_MAX, FormatError, Reader};
+use spillgate_replay::{CALLERS, ClientSettings, RunOptions, TemplateError, Templates};
 use spillgate_service::ServiceOptions;
 
 use crate::cli::Replay;
@@ -51,7 +51,7 @@ impl NamedRules {
 
 impl Inputs {
     pub(super) fn read(replay: &Replay) -> Result<Inputs, Problems> {
-        let settings = settings::load_without_store(replay.config.as_deref(), &replay.rules, &[])?.settings;
+        let settings = settings::load_without_store(replay.config.as_deref(), &replay.rules, &replay.flags)?.settings;
         let new = named(&settings, &settings.rules)?;
         let old = match &replay.compare[..] {
             [] => None,
@@ -62,15 +62,18 @@ impl Inputs {
             let message = format!("the rules of --compare ({}) have no domain `{domain}`", old.name);
             return Err(Problem::new(message, "compare rules of the same domain").into());
         }
-        let templates = Templates::parse(&replay.descriptors)
+        let clients = ClientSettings {
+            trusted_proxies: settings.trusted_proxies.clone(),
+            ipv6_prefix: settings.forward_auth.ipv6_prefix,
+        };
+        let templates = Templates::parse(&replay.descriptors, clients)
             .map_err(|error| Problem::new(error.to_string(), TemplateError::HELP))?;
-        let reader =
-            Reader::new(&replay.format, templates.fields(), replay.time_field.as_deref()).map_err(|error| {
-                Problem::new(
-                    error.to_string(),
-                    "`spillgate replay --help` lists the formats, and shows how to write a pattern",
-                )
-            })?;
+        let reader = reader(replay, &templates).map_err(|error| {
+            Problem::new(
+                error.to_string(),
+                "`spillgate replay --help` lists the formats, and shows how to write a pattern",
+            )
+        })?;
         check_logs(&replay.logs, replay.suggests)?;
         let mut service = ServiceOptions::from(&settings);
         // A replay shows what the rules would do if they were enforced.
@@ -102,6 +105,15 @@ impl Inputs {
     pub(super) fn first_runs(&self) -> Vec<NamedRules> {
         std::iter::once(&self.new).chain(&self.old).cloned().collect()
     }
+}
+
+/// Returns the reader of the lines. If a template would use the address of the connection, but the format does not have
+/// it, the reader does without it.
+fn reader(replay: &Replay, templates: &Templates) -> Result<Reader, FormatError> {
+    let read = |wanted: &[String]| Reader::new(&replay.format, wanted, replay.time_field.as_deref());
+    let own = templates.fields();
+    let with_peer = templates.peer_field().map(|peer| [own, &[peer.to_owned()]].concat());
+    with_peer.and_then(|wanted| read(&wanted).ok()).map_or_else(|| read(own), Ok)
 }
 
 fn named(settings: &Settings, paths: &[PathBuf]) -> Result<NamedRules, Problems> {

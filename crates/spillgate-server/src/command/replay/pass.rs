@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use spillgate::Time;
-use spillgate_replay::access_log::{FORMATS, LogCounts, Ordered};
+use spillgate_replay::access_log::{BEGINNING_BYTES, FORMATS, LogCounts, LogInput, Ordered, newest_first};
 use spillgate_replay::report::{LogSummary, SampleLine, Samples};
 use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 use tokio::time::Instant;
@@ -24,6 +24,8 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// What a pass has found.
 pub(super) struct Passed {
     pub(super) log: LogSummary,
+    /// What a server would count in another way.
+    pub(super) warnings: Vec<String>,
     pub(super) replayed: Replayed,
 }
 
@@ -74,6 +76,9 @@ pub(super) fn pass(
         }
     }
     terminal.progress("");
+    if let Some(file) = log.newest_first() {
+        return Err(newest_is_first(&file_names[file]).into());
+    }
     let counts = log.counts();
     let Some(replay) = replay else { return Err(nothing_readable(inputs, counts, &file_names, names).into()) };
     if let Some(problem) = unseen.problem(inputs) {
@@ -96,7 +101,7 @@ pub(super) fn pass(
         whole_seconds,
         files: file_names,
     };
-    Ok(Passed { log, replayed })
+    Ok(Passed { log, warnings: inputs.templates.warnings(&filled, names.are_hidden()), replayed })
 }
 
 /// Makes the runs, which begin at the time of the first request.
@@ -109,14 +114,14 @@ fn start(inputs: &Inputs, rules: Vec<NamedRules>, compares: bool, begin: Time) -
     Ok(Replay::new(runs.map_err(|error| Problem::new(error.to_string(), help))?, compares))
 }
 
-type Files = Vec<Box<dyn Read + Send>>;
+type Files = Vec<LogInput>;
 
 /// Opens the logs. Returns the sum of their bytes, if all are regular files.
 fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
     let (mut files, mut bytes, mut opened) = (Files::new(), Some(0), HashSet::new());
     for path in &inputs.logs {
         if is_input(path) {
-            files.push(Box::new(io::stdin()));
+            files.push((Box::new(io::stdin()) as Box<dyn Read + Send>).into());
             bytes = None;
             continue;
         }
@@ -134,9 +139,36 @@ fn open(inputs: &Inputs) -> Result<(Files, Option<u64>), Problem> {
             return Err(Problem::new(message, "name each file once: two names can be links to one file"));
         }
         bytes = bytes.filter(|_| metadata.is_file()).map(|sum: u64| sum + metadata.len());
-        files.push(Box::new(file));
+        files.push(if metadata.is_file() { input(file, inputs).map_err(unread)? } else { stream(file) });
     }
     Ok((files, bytes))
+}
+
+fn stream(file: File) -> LogInput {
+    (Box::new(file) as Box<dyn Read + Send>).into()
+}
+
+/// Looks at the beginning of a regular file, and returns the file. If its newest line is the first one, its lines are
+/// read from its end.
+fn input(mut file: File, inputs: &Inputs) -> io::Result<LogInput> {
+    let mut beginning = Vec::new();
+    (&mut file).take(BEGINNING_BYTES as u64).read_to_end(&mut beginning)?;
+    match newest_first(&beginning, &inputs.reader) {
+        Some(reader) => LogInput::newest_first(file, reader),
+        None => {
+            file.rewind()?;
+            Ok(stream(file))
+        }
+    }
+}
+
+/// Returns the problem that a file cannot be sorted, because its newest line is the first one.
+fn newest_is_first(name: &str) -> Problem {
+    let message = format!("the log {} has its newest line first", clean(name));
+    let help = "turn it around, as `zcat access.log.gz | tac` does, or `jq -c '.[]' log.json | tac` for a JSON array, and give the \
+                result with `--log -`. Or raise --out-of-order above the time that the log covers. A plain file of lines is turned \
+                around by this command";
+    Problem::new(message, help)
 }
 
 /// Returns lines of the log as a report shows them.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate::insight::Report;
+use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
 use spillgate::text::{count, thousands};
 use spillgate::units::format_duration;
@@ -12,7 +12,7 @@ use spillgate_replay::report::{
 };
 use spillgate_replay::utc;
 
-use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
+use crate::command::insight::render::{advice, counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
 
 /// How many refusals of each list are printed, at most. JSON and HTML have more.
@@ -43,6 +43,7 @@ impl Lines<'_> {
 pub(super) fn text(report: &ReplayReport, terminal: &Terminal) -> String {
     let mut lines = Lines { text: String::new(), width: terminal.width(), terminal };
     log(&mut lines, &report.log);
+    report.warnings.iter().for_each(|warning| lines.push(&format!("warning: {}", clean(warning))));
     if let Some(run) = report.runs.first() {
         lines.push(&requests(run));
         run.limits.iter().for_each(|of_limit| limit(&mut lines, of_limit));
@@ -113,21 +114,33 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
     if let Some(note) = &report.note {
         lines.push(&format!("  {note}"));
     }
+    if let Some(whole_log) = &report.whole_log {
+        let verdict = verdict_name(whole_log.verdict, whole_log.who, lines.terminal);
+        lines.push(&format!("  the whole log: {verdict}. {}", clean(&whole_log.reason)));
+        // A log that is too short gets no longer if somebody waits.
+        if whole_log.verdict != Verdict::TooEarly {
+            lines.push(&advice(whole_log.verdict, whole_log.who));
+        }
+    }
     if let Some(shown) = &report.period {
         period(lines, report, shown);
+    }
+    if let Some(rules) = report.whole_log.as_ref().and_then(|whole_log| whole_log.suggested_rules.as_deref()) {
+        push_rules(&mut lines.text, rules);
     }
     callers(lines, &report.callers);
     refusals(lines, "first refusals", &report.first_refusals);
     refusals(lines, "longest waits, each of another caller", &report.longest_refusals);
 }
 
-/// Adds the insight of the hour that needs the most attention.
+/// Adds the insight of the hour that is shown.
 fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let insight = &period.report;
     let passes = report.limit.options.passing().is_some();
     let [.., hour] = &insight.spans;
     let length = format_duration(Duration::from_nanos(hour.span_ns));
-    lines.push(&format!("  insight at {} UTC{}:", date_time(period.to_ns), readings(report, insight)));
+    let which = if report.refused_requests > 0 { "with the most refusals" } else { "of the highest use" };
+    lines.push(&format!("  the hour {which}, up to {} UTC:", date_time(period.to_ns)));
     verdict(insight, passes, lines.terminal).for_each(|line| lines.push(&line));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
@@ -140,20 +153,6 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     if let Some(evidence) = &insight.evidence {
         lines.push(&format!("  {evidence}"));
     }
-    if let Some(rules) = &period.suggested_rules {
-        push_rules(&mut lines.text, rules);
-    }
-}
-
-/// Says how many readings have the verdict, if there are several readings.
-fn readings(report: &LimitReport, insight: &Report) -> String {
-    let all: u64 = report.hours.iter().map(|counted| counted.hours).sum();
-    let same = report
-        .hours
-        .iter()
-        .find(|counted| (counted.verdict, counted.who) == (insight.verdict, insight.who))
-        .map_or(0, |counted| counted.hours);
-    if all > 1 { format!(" ({same} of {all} hourly readings have this verdict)") } else { String::new() }
 }
 
 /// Adds the callers of the whole log.

@@ -35,7 +35,6 @@ use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, P
 use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
-use reload::Reloads;
 use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
@@ -43,6 +42,7 @@ use spillgate_admin::{Access, AdminState};
 use spillgate_grpc::Grpc;
 use spillgate_http::{HttpOptions, HttpState};
 use spillgate_service::metrics::Metrics;
+use spillgate_service::reload_requests::{ReloadRequests, reload_requests};
 use spillgate_service::reloads::ReloadHistory;
 use spillgate_service::{Service, ServiceOptions};
 
@@ -99,15 +99,15 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     first_answer.wait();
     let mut server = Server::new(clients, settings.workers, Arc::clone(service.metrics()));
-    let history = ReloadHistory::default();
+    let (history, (reloads, queue)) = (ReloadHistory::default(), reload_requests());
     admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    let listening = bind(&settings, &service, (access, &history), &mut server).map_err(unavailable)?;
+    let listening = bind(&settings, &service, (access, &history, &reloads), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
-    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved, history);
-    let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    reload::start(queue, Arc::clone(&service), serve.clone(), resolved, history)
+        .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     sweep::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -174,7 +174,7 @@ fn service(
 fn bind(
     settings: &Settings,
     service: &Arc<Service>,
-    (access, reloads): (Access, &ReloadHistory),
+    (access, history, reloads): (Access, &ReloadHistory, &ReloadRequests),
     server: &mut Server,
 ) -> Result<Vec<(&'static str, Listen)>, Problem> {
     let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
@@ -193,7 +193,7 @@ fn bind(
         open("grpc", listen, App::Grpc(grpc.map_err(|e| unbuilt(&e))?))?;
     }
     if let Some(listen) = &settings.admin {
-        let state = AdminState::new(Arc::clone(service), access).with_reloads(reloads.clone());
+        let state = AdminState::new(Arc::clone(service), access).with_reloads(history.clone(), reloads.clone());
         let state = state.with_lost_lines(log::lost_by_this_thread);
         let store = (settings.store.url != StoreUrl::Memory).then(|| settings.store.url.to_string());
         open("admin", listen, App::Admin(spillgate_admin::router(state.with_store(store))))?;

@@ -1,4 +1,5 @@
-//! Reads the rules again on SIGHUP. If one file has an error, all current rules stay in use.
+//! Reads the rules again on SIGHUP, and when an operator requests it (`POST /reload`). If one file has an error, all
+//! current rules stay in use.
 //!
 //! Reloads run in threads of their own, and reading has a time limit. So a file on a disk that does not answer cannot
 //! block the signals, and the server can still be stopped.
@@ -7,12 +8,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use spillgate::rules::Rules;
+use spillgate::rules::{Diagnostic, Rules};
 use spillgate_service::Service;
+use spillgate_service::reload_requests::{ReloadError, ReloadErrors, ReloadQueue, Reloaded};
 use spillgate_service::reloads::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 
 use super::banner::Loaded;
@@ -26,29 +28,17 @@ use crate::settings::{Resolved, masked};
 /// The time limit for reading all files. If reading takes longer, a disk or a network probably does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// Requests reloads.
-pub(super) struct Reloads(SyncSender<()>);
-
-impl Reloads {
-    /// Starts the thread that reloads. `serve` has the paths, and `resolved` the current settings.
-    /// `history` gets each reload.
-    pub(super) fn start(
-        service: Arc<Service>,
-        serve: Serve,
-        resolved: Resolved,
-        history: ReloadHistory,
-    ) -> io::Result<Reloads> {
-        let (request, requests) = sync_channel(1);
-        let mut reloader = Reloader { service, serve, resolved, history, reader: Reader::default() };
-        thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&requests))?;
-        Ok(Reloads(request))
-    }
-
-    /// Requests a reload and returns at once. If another reload already waits for its start, no further reload is
-    /// needed.
-    pub(super) fn request(&self) {
-        let _ = self.0.try_send(());
-    }
+/// Starts the thread that reloads when `queue` has a request. `serve` has the paths, and `resolved` the current
+/// settings. `history` gets each reload.
+pub(super) fn start(
+    queue: ReloadQueue,
+    service: Arc<Service>,
+    serve: Serve,
+    resolved: Resolved,
+    history: ReloadHistory,
+) -> io::Result<()> {
+    let mut reloader = Reloader { service, serve, resolved, history, reader: Reader::default() };
+    thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&queue)).map(drop)
 }
 
 struct Reloader {
@@ -60,33 +50,41 @@ struct Reloader {
 }
 
 impl Reloader {
-    fn run(&mut self, requests: &Receiver<()>) {
-        while requests.recv().is_ok() {
-            let at_ms = self.service.limiter().now().as_nanos() / 1_000_000;
-            // If anything fails, the current rules stay.
-            let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
-            let panicked = |_| Err(Problem::new("the reload panicked", "see the panic in the log").into());
-            let mut errors = Lines::default();
-            let (outcome, loaded, changes) = match reloaded.unwrap_or_else(panicked) {
-                Ok((loaded, changes)) => (Outcome::Reloaded, Some(loaded), changes),
-                Err(problems) => {
-                    for line in problems.lines() {
-                        let line = masked(&line);
-                        tracing::error!("{line}");
-                        errors.add(|| line);
-                    }
-                    self.service.metrics().reload_failures.inc();
-                    self.service.metrics().reload_successful.set(0);
-                    tracing::error!("the rules were not reloaded; the earlier rules stay in use");
-                    (Outcome::Failed, None, Lines::default())
-                }
-            };
-            self.history.add(Reload { at_ms, outcome, loaded, errors, changes });
+    fn run(&mut self, queue: &ReloadQueue) {
+        while let Some(waiters) = queue.next() {
+            waiters.answer(&Arc::new(self.reloaded()));
         }
     }
 
+    /// Reloads, and writes the result to the log and to the history.
+    fn reloaded(&mut self) -> Reloaded {
+        let at_ms = self.service.limiter().now().as_nanos() / 1_000_000;
+        let mut notes = Lines::default();
+        // If anything fails, the current rules stay.
+        let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload(&mut notes)));
+        let panicked = |_| Err(Problem::new("the reload panicked", "see the panic in the log").into());
+        let (mut errors, mut lines) = (ReloadErrors::default(), Lines::default());
+        let (outcome, loaded, changes) = match reloaded.unwrap_or_else(panicked) {
+            Ok((loaded, changes)) => (Outcome::Reloaded, Some(loaded), changes),
+            Err(problems) => {
+                for error in &problems.0 {
+                    let line = masked(&error.one_line());
+                    tracing::error!("{line}");
+                    lines.add(|| line);
+                    errors.add(as_data(error));
+                }
+                self.service.metrics().reload_failures.inc();
+                self.service.metrics().reload_successful.set(0);
+                tracing::error!("the rules were not reloaded; the earlier rules stay in use");
+                (Outcome::Failed, None, Lines::default())
+            }
+        };
+        let reload = self.history.add(Reload { at_ms, outcome, loaded, errors: lines, changes, notes });
+        Reloaded { reload, errors }
+    }
+
     /// Reads all files, and replaces the rules. Returns what the server uses now, and what has changed.
-    fn reload(&mut self) -> Result<(LoadedCounts, Lines), Problems> {
+    fn reload(&mut self, notes: &mut Lines) -> Result<(LoadedCounts, Lines), Problems> {
         let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
         let read = self.reader.read(READ_WITHIN, move || {
             let settings =
@@ -94,7 +92,7 @@ impl Reloader {
             (settings, rules::files(&paths))
         });
         let (settings, files) = read?;
-        self.compare(settings);
+        self.compare(settings, notes);
         let files = files?;
         let mut rules = self.checked(rules::parse(&self.resolved.settings, &files)?)?;
         let memory = self.service.limiter().store().memory();
@@ -122,25 +120,43 @@ impl Reloader {
         Problems::check(limits_lost(&self.service.rules(), &rules)).map(|()| rules)
     }
 
-    /// Logs the settings that have changed in the file and need a restart.
-    fn compare(&self, later: Option<Result<Resolved, Problems>>) {
+    /// Notes the settings that have changed in the file and need a restart.
+    fn compare(&self, later: Option<Result<Resolved, Problems>>, notes: &mut Lines) {
+        let mut warn = |line: String| {
+            tracing::warn!("{line}");
+            notes.add(|| line);
+        };
         match later {
             None => {}
             Some(Ok(later)) => {
                 let changed = self.resolved.changed(&later);
                 if !changed.is_empty() {
-                    tracing::warn!(
+                    warn(format!(
                         "settings changed and take effect at a restart, not at a reload: {}",
                         changed.join(", ")
-                    );
+                    ));
                 }
             }
             Some(Err(problems)) => {
                 let file = self.serve.config.as_deref().unwrap_or(Path::new("")).display();
-                tracing::warn!("{file} has errors now: the server goes on, but would not start with it");
-                problems.lines().for_each(|line| tracing::warn!("{}", masked(&line)));
+                warn(format!("{file} has errors now: the server goes on, but would not start with it"));
+                problems.0.iter().for_each(|error| warn(masked(&error.one_line())));
             }
         }
+    }
+}
+
+/// Returns an error in the form that a program gets. Passwords are masked.
+fn as_data(error: &Diagnostic) -> ReloadError {
+    let has_place = error.line() > 0;
+    let excerpt = error.lines();
+    ReloadError {
+        message: masked(error.message()),
+        file: has_place.then(|| error.file().to_owned()),
+        line: has_place.then(|| error.line()),
+        column: has_place.then(|| error.column()),
+        excerpt: (!excerpt.is_empty()).then(|| masked(&excerpt)),
+        help: masked(error.help()),
     }
 }
 
@@ -158,7 +174,7 @@ impl Reader {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        const HELP: &str = "check the disk or network of the files, then send SIGHUP again";
+        const HELP: &str = "check the disk or network of the files, then reload again";
         if self.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Err(Problem::new("the files are still being read for an earlier reload", HELP));
         }

@@ -7,12 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate_service::reload_requests::ReloadRequests;
 use spillgate_service::{Readiness, Service};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::log;
-use super::reload::Reloads;
 use super::snapshot::Saver;
 use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
@@ -71,7 +71,7 @@ impl Signals {
         service: Arc<Service>,
         handle: Handle,
         saver: Arc<Saver>,
-        reloads: Reloads,
+        reloads: ReloadRequests,
     ) -> Result<(), Problem> {
         let work = move || {
             self.runtime.block_on(async {

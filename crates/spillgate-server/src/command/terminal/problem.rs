@@ -32,11 +32,6 @@ impl Problems {
             terminal.report(problem);
         }
     }
-
-    /// Returns each problem on one line, for logs.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(Diagnostic::one_line)
-    }
 }
 
 impl From<Problem> for Problems {

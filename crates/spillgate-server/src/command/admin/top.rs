@@ -1,0 +1,66 @@
+//! `spillgate top`: lists the callers with the most units of each limit.
+
+use serde::Deserialize;
+use spillgate::insight::TopCallers;
+use spillgate::rules::LimitDescription;
+
+use crate::command::insight::render::title;
+use crate::command::terminal::{Table, Terminal, Tone, clean, thousands};
+
+#[derive(Deserialize)]
+pub(super) struct Page {
+    limits: Vec<Limit>,
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    #[serde(flatten)]
+    name: LimitDescription,
+    allowed: TopCallers,
+    refused: TopCallers,
+}
+
+/// Returns the text for all limits. Limits that refuse most come first, and limits without callers are left out.
+pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
+    let mut limits: Vec<_> = page.limits.iter().filter(|limit| limit.allowed.units + limit.refused.units > 0).collect();
+    limits.sort_by_key(|limit| std::cmp::Reverse(limit.refused.units));
+    if limits.is_empty() {
+        let watched = if page.limits.is_empty() { "no limit is watched" } else { "no limit has callers yet" };
+        return format!("{watched}\n");
+    }
+    let mut text = String::new();
+    for (index, limit) in limits.into_iter().enumerate() {
+        text.push_str(if index > 0 { "\n" } else { "" });
+        text.push_str(&title(&limit.name, terminal));
+        text.push('\n');
+        let passes = limit.name.options.passing().is_some();
+        let refused = if passes { "units over the limit" } else { "refused units" };
+        text.push_str(&callers(refused, &limit.refused, terminal));
+        text.push_str(&callers("allowed units", &limit.allowed, terminal));
+    }
+    text
+}
+
+/// Returns a table of callers, or an empty text if there is none.
+fn callers(units: &str, top: &TopCallers, terminal: &Terminal) -> String {
+    if top.units == 0 {
+        return String::new();
+    }
+    let mut table = Table::new(2);
+    table.row([units, "share", "caller"].map(|title| (Tone::Faint, title.to_owned())));
+    for caller in top.callers.iter().filter(|caller| caller.units > top.missing) {
+        // A client chose the name.
+        let who = caller.name.as_deref().map_or_else(|| caller.id.to_string(), clean);
+        let share = 100.0 * caller.units as f64 / top.units as f64;
+        table.row([
+            (Tone::Plain, thousands(usize::try_from(caller.units).unwrap_or(usize::MAX))),
+            (Tone::Plain, format!("{share:.1} %")),
+            (Tone::Title, who),
+        ]);
+    }
+    if top.callers.is_empty() {
+        let units = thousands(usize::try_from(top.units).unwrap_or(usize::MAX));
+        return format!("  {units} units, and the setting insight.keys hides the callers\n");
+    }
+    table.text(true, terminal)
+}

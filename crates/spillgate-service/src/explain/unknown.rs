@@ -1,0 +1,85 @@
+//! Names in a request that no rule has: its domain, or keys of its entries.
+//!
+//! Such a request passes, because no limit applies to it. If somebody asks about it, the name is probably misspelt.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use spillgate::rules::Rules;
+use spillgate::text::nearest;
+
+use super::Pairs;
+
+/// If no name is similar to the unknown one, the help lists this many of the known names.
+const NAMES_MAX: usize = 8;
+
+/// A name that no rule has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownName {
+    /// What is unknown.
+    pub message: String,
+    /// The most similar name, or the first of all known names.
+    pub help: String,
+}
+
+/// Returns the names in a request that no rule has. If the domain is unknown, its keys are not looked at. Keys are looked
+/// at only in descriptors without a rule.
+#[must_use]
+pub fn unknown_names(rules: &Rules, domain: &str, descriptors: &Pairs<'_>) -> Vec<UnknownName> {
+    if !rules.has_domain(domain) {
+        let domains: BTreeSet<_> = rules.domains().map(|domain| &*domain.name).collect();
+        return vec![unknown(format!("no rules file has the domain `{domain}`"), domain, &domains, "domains")];
+    }
+    let unmatched = descriptors.iter().filter(|entries| rules.find(domain, entries).is_none());
+    let asked: BTreeSet<_> = unmatched.flatten().map(|(key, _)| *key).collect();
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let of_domain = rules.rules().filter(|rule| &*rule.domain == domain);
+    let steps: Vec<_> = of_domain.flat_map(|rule| &rule.steps).collect();
+    let known: BTreeSet<_> = steps.iter().map(|step| &*step.key).collect();
+    let missing = asked.into_iter().filter(|key| !steps.iter().any(|step| step.can_match(key)));
+    let no_key = |key| unknown(format!("no rule of the domain `{domain}` has the key `{key}`"), key, &known, "keys");
+    missing.map(no_key).collect()
+}
+
+fn unknown(message: String, name: &str, known: &BTreeSet<&str>, kind: &str) -> UnknownName {
+    let help = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => format!("the rules have no {kind}"),
+        None => {
+            let named: Vec<_> = known.iter().take(NAMES_MAX).map(|name| format!("`{name}`")).collect();
+            let more = if known.len() > NAMES_MAX { ", ..." } else { "" };
+            format!("the {kind} are: {}{more}", named.join(", "))
+        }
+    };
+    UnknownName { message, help }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::rules::RulesFile;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_found_and_the_nearest_one_is_named() {
+        let text = "domain: api\ndescriptors:\n- key: user_id\n  descriptors: [{key: path, value: /x, rate_limit: {unit: hour, limit: 1}}]\n- {key: 'tier_*', value: a}\n";
+        let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }]).expect("valid rules");
+        let found = |domain: &str, descriptors: &[&[(&'static str, &'static str)]]| -> Vec<(String, String)> {
+            let descriptors = descriptors.iter().map(|entries| entries.to_vec()).collect();
+            unknown_names(&rules, domain, &descriptors).into_iter().map(|name| (name.message, name.help)).collect()
+        };
+        let one = |message: &str, help: &str| vec![(message.to_owned(), help.to_owned())];
+        let no_key = "no rule of the domain `api` has the key `user`";
+        assert_eq!(found("ap", &[&[("user", "7")]]), one("no rules file has the domain `ap`", "did you mean `api`?"));
+        assert_eq!(found("web", &[]), one("no rules file has the domain `web`", "the domains are: `api`"));
+        assert_eq!(found("api", &[&[("user", "7")]]), one(no_key, "the keys are: `path`, `tier_*`, `user_id`"));
+        assert_eq!(found("api", &[&[("user_ id", "7"), ("path", "/x")]]).len(), 1);
+        assert_eq!(found("api", &[&[("user_id", "7"), ("path", "/x")]]), []);
+        assert_eq!(found("api", &[&[("user_id", "7"), ("path", "/y")]]), [], "its keys are known");
+        assert_eq!(found("api", &[&[("tier_1", "b")]]), [], "a wildcard fits its key");
+        let both = found("api", &[&[("a", "1"), ("user_id", "7")], &[("b", "1")], &[("a", "2")]]);
+        assert_eq!(both.len(), 2, "each key once: {both:?}");
+    }
+}
