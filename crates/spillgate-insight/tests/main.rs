@@ -7,6 +7,7 @@ mod cases;
 mod clocks;
 mod figures;
 mod random;
+mod scenes;
 mod traffic;
 mod verdicts;
 
