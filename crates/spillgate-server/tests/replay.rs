@@ -10,4 +10,5 @@ mod errors;
 mod memory;
 mod same_as_server;
 mod scenario;
+mod scenes;
 mod server;

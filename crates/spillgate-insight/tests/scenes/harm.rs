@@ -77,27 +77,25 @@ fn harm_of_higher(outcome: &Outcome, quota: &Quota) -> Option<String> {
         callers.entry(decided.caller).or_default().push(decided);
     });
     let needs: Vec<Need> = callers.values().map(|requests| Need::of(&outcome.quota, requests)).collect();
-    // The sample of insight and its ranges are not exact. So a need is above twice the median only from 2.3 times on,
-    // and only if it is so however the need is computed.
-    let follows = |need: fn(&Need) -> f64, suggested: f64| {
+    // The sample of insight and its ranges are not exact. So a number is too high only if it is so by a margin, and
+    // however the need of a caller is computed.
+    let is_too_high = |need: fn(&Need) -> f64, suggested: f64| {
         let mut needs: Vec<f64> = needs.iter().map(need).collect();
         needs.sort_by(f64::total_cmp);
-        let (median, most) = (needs[(needs.len() - 1) / 2], needs[((needs.len() * 9).div_ceil(10)).max(1) - 1]);
+        let (median, most) = (needs[(needs.len() - 1) / 2], needs[(needs.len() * 9).div_ceil(10) - 1]);
         most > 2.3 * median + 1.0 || suggested > 2.5 * median + 2.0
     };
     let secs = |ns: u64| ns as f64 / 1e9;
     let rate = quota.limit() as f64 / secs(quota.window_ns());
     if quota.limit() > outcome.quota.limit()
-        && follows(|need| need.per_hour / 3600.0, rate)
-        && follows(|need| need.busiest_rate, rate)
+        && is_too_high(|need| need.per_hour / 3600.0, rate)
+        && is_too_high(|need| need.busiest_rate, rate)
     {
         return Some("the limit follows callers above twice the median".into());
     }
-    let burst = quota.capacity() as f64;
-    (quota.capacity() > outcome.quota.capacity() && quota.limit() == outcome.quota.limit())
-        .then(|| follows(|need| need.burst, burst))
-        .filter(|follows| *follows)
-        .map(|_| "the burst follows callers above twice the median".into())
+    let is_burst = quota.capacity() > outcome.quota.capacity() && quota.limit() == outcome.quota.limit();
+    let is_harmful = is_burst && is_too_high(|need| need.burst, quota.capacity() as f64);
+    is_harmful.then(|| "the burst follows callers above twice the median, or their retries".into())
 }
 
 /// What one caller asks for, without retries.

@@ -51,7 +51,7 @@ scenes! {
         "a handful of callers share nearly all refused units";
     "brute force on a login from one address" |draw| brute_force(draw, 1..=1), [(AboveRate, One)], true,
         "one address tries all the time; the others log in once or twice";
-    "brute force on a login from many addresses" |draw| brute_force(draw, 30..=150), [(AboveRate, Many)], true,
+    "brute force on a login from many addresses" |draw| brute_force(draw, 20..=60), [(AboveRate, Many)], true,
         "each of many addresses tries more often than the limit allows";
     "each caller refused in one burst" refused_once, [(Bursts, Many)], true,
         "nobody is above the rate, and one burst of each caller was too large";
@@ -159,7 +159,8 @@ fn crowd_of_large_site(draw: &mut Draw) -> Traffic {
 
 fn scrapers(draw: &mut Draw) -> Traffic {
     let (secs, number) = (draw.between(900.0, HOUR), draw.number(40..=60) as u32);
-    let quota = draw.quota(secs, 200.0);
+    let limit = draw.number(5..=10);
+    let quota = draw.quota_of(limit, secs, 200.0);
     let mut traffic = draw.traffic(&quota, secs);
     honest(draw, &mut traffic, number, 2 * number, 0.5);
     for caller in 0..number {
@@ -292,15 +293,17 @@ fn regular_bursts(draw: &mut Draw) -> Traffic {
     traffic
 }
 
-fn mixed_quota(draw: &mut Draw, secs: f64) -> Quota {
-    let limit = draw.number(1000..=3000);
-    draw.quota_of(limit, secs, 0.0)
+/// A limit for requests that cost up to 500 units. `times` is as in [`Draw::quota`].
+fn mixed_quota(draw: &mut Draw, secs: f64, times: f64) -> Quota {
+    let limit = draw.number(1000..=2000);
+    // Half of all costs are 50 or less.
+    draw.quota_of(limit, secs, times / 50.0)
 }
 
 fn mixed_above(draw: &mut Draw, times: f64) -> Traffic {
-    let (secs, number) = (draw.between(1500.0, HOUR), draw.callers(5..=200));
-    let quota = mixed_quota(draw, secs);
-    let costs = [1..=500, 20..=500, 5..=60][draw.random.index(3)].clone();
+    let (secs, number) = (draw.between(1500.0, HOUR), draw.callers(5..=100));
+    let quota = mixed_quota(draw, secs, times * f64::from(number));
+    let costs = [1..=500, 20..=500, 10..=100][draw.random.index(3)].clone();
     let mut traffic = draw.traffic(&quota, secs);
     for caller in 0..number {
         traffic.flow(caller, &Flow::steady(times).cost(costs.clone()));
@@ -310,7 +313,7 @@ fn mixed_above(draw: &mut Draw, times: f64) -> Traffic {
 
 fn mixed_batches(draw: &mut Draw) -> Traffic {
     let (secs, number) = (draw.between(1500.0, HOUR), draw.callers(5..=300));
-    let quota = mixed_quota(draw, secs);
+    let quota = mixed_quota(draw, secs, 0.5 * f64::from(number));
     let mut traffic = draw.traffic(&quota, secs);
     let times = draw.between(1.5, 3.0);
     for caller in 0..number {
@@ -322,7 +325,7 @@ fn mixed_batches(draw: &mut Draw) -> Traffic {
 
 fn mixed_abuser(draw: &mut Draw) -> Traffic {
     let (secs, others) = (draw.between(1500.0, HOUR), draw.callers(4..=300));
-    let quota = mixed_quota(draw, secs);
+    let quota = mixed_quota(draw, secs, f64::from(others));
     let mut traffic = draw.traffic(&quota, secs);
     // Costs of up to a quarter of the limit, at a tenth of the rate: nobody else is refused.
     (1..=others).for_each(|caller| traffic.flow(caller, &Flow::steady(0.1).cost(1..=250)));
@@ -333,7 +336,8 @@ fn mixed_abuser(draw: &mut Draw) -> Traffic {
 
 fn retries(draw: &mut Draw, retry: Retry) -> Traffic {
     let (secs, number) = (draw.between(1200.0, HOUR), draw.callers(5..=150));
-    let quota = draw.quota(secs, 2.0 * f64::from(number));
+    let limit = draw.number(5..=10);
+    let quota = draw.quota_of(limit, secs, 5.0 * f64::from(number));
     let mut traffic = draw.traffic(&quota, secs);
     let times = draw.between(1.3, 2.5);
     (0..number).for_each(|caller| bursts(draw, &mut traffic, caller, times, 1..=1, retry));
@@ -341,8 +345,9 @@ fn retries(draw: &mut Draw, retry: Retry) -> Traffic {
 }
 
 fn above(draw: &mut Draw, retry: Retry) -> Traffic {
-    let (secs, number) = (draw.between(1200.0, HOUR), draw.callers(5..=60));
-    let quota = draw.quota(secs, 20.0 * f64::from(number));
+    let (secs, number) = (draw.between(1200.0, HOUR), draw.callers(5..=30));
+    let limit = draw.number(5..=10);
+    let quota = draw.quota_of(limit, secs, 40.0 * f64::from(number));
     let mut traffic = draw.traffic(&quota, secs);
     let times = draw.between(1.5, 3.0);
     for caller in 0..number {
@@ -395,7 +400,7 @@ fn quiet_after_busy(draw: &mut Draw) -> Traffic {
 }
 
 fn busy_after_quiet(draw: &mut Draw) -> Traffic {
-    let (quiet, busy, number) = (draw.between(HOUR, 5400.0), draw.between(4400.0, 5000.0), draw.callers(9..=100));
+    let (quiet, busy, number) = (draw.between(HOUR, 5400.0), draw.between(4400.0, 5000.0), draw.callers(9..=50));
     let quota = draw.quota(HOUR, 2.0 * f64::from(number));
     let mut traffic = draw.traffic(&quota, quiet + busy);
     let times = draw.between(1.5, 3.0);

@@ -17,7 +17,7 @@ use super::super::traffic::{BEGIN_NS, unit_ns};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Retry {
     Never,
-    /// It asks again after a fifth of the time between two units, until it has passed or has tried 40 times.
+    /// It asks again after a fifth of the time between two units, until it has passed or has tried 25 times.
     AtOnce,
     /// It waits for the time between two units, then twice as long each time, seven times at most.
     Backoff,
@@ -185,7 +185,7 @@ impl Traffic {
                 held_ns: ask.held_ns,
             });
             let wait_ns = match ask.retry {
-                Retry::AtOnce if ask.tries < 40 => unit_ns / 5 + random.below(unit_ns / 20 + 1),
+                Retry::AtOnce if ask.tries < 24 => unit_ns / 5 + random.below(unit_ns / 20 + 1),
                 Retry::Backoff if ask.tries < 7 => (unit_ns + random.below(unit_ns / 4 + 1)) << ask.tries,
                 Retry::Never | Retry::AtOnce | Retry::Backoff => return None,
             };
@@ -304,7 +304,7 @@ impl Draw {
     }
 
     /// A limit of 5 to 20 units in a window, with any algorithm that has a rate. At least 30 of its windows are in
-    /// `secs`, and `times` callers that ask exactly at its rate send at most about 40,000 requests, if that is possible.
+    /// `secs`, and `times` callers that ask exactly at its rate send at most about 20,000 requests, if that is possible.
     pub(super) fn quota(&mut self, secs: f64, times: f64) -> Quota {
         let limit = self.number(5..=20);
         self.quota_of(limit, secs, times)
@@ -313,7 +313,7 @@ impl Draw {
     pub(super) fn quota_of(&mut self, limit: u64, secs: f64, times: f64) -> Quota {
         let fits = |window: &&u64| **window as f64 * 30.0 <= secs;
         let windows: Vec<u64> = [2, 5, 10, 20, 30, 60].iter().filter(fits).copied().collect();
-        let cheap = |window: &&u64| times * limit as f64 * secs / **window as f64 <= 40_000.0;
+        let cheap = |window: &&u64| times * limit as f64 * secs / **window as f64 <= 20_000.0;
         let cheap: Vec<u64> = windows.iter().filter(cheap).copied().collect();
         let window_secs = if cheap.is_empty() { windows[windows.len() - 1] } else { *self.random.pick(&cheap) };
         let window = Duration::from_secs(window_secs);
