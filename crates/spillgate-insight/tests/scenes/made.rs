@@ -102,6 +102,9 @@ pub(super) struct Outcome {
     pub(super) end_ns: u64,
 }
 
+/// An hour in seconds.
+pub(super) const HOUR: f64 = 3600.0;
+
 pub(super) const fn nanos(secs: f64) -> u64 {
     (secs * 1e9) as u64
 }
