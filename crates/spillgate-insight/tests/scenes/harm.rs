@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use spillgate_limiter::Quota;
+use spillgate_testkit::Random;
 
 use super::super::traffic::{BEGIN_NS, unit_ns};
-use super::made::{Decided, Outcome, nanos, refused_by};
+use super::made::{Decided, Flow, Outcome, Retry, Traffic, nanos, refused_by};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -76,7 +77,9 @@ fn harm_of_higher(outcome: &Outcome, quota: &Quota) -> Option<String> {
     last_hour(outcome).filter(|decided| decided.first && !decided.oversized).for_each(|decided| {
         callers.entry(decided.caller).or_default().push(decided);
     });
-    let needs: Vec<Need> = callers.values().map(|requests| Need::of(&outcome.quota, requests)).collect();
+    let begin_ns = last_hour(outcome).map(|decided| decided.at_ns).min()?;
+    let span_ns = (outcome.end_ns - begin_ns) as f64;
+    let needs: Vec<Need> = callers.values().map(|requests| Need::of(&outcome.quota, requests, span_ns)).collect();
     // The sample of insight and its ranges are not exact. So a number is too high only if it is so by a margin, and
     // however the need of a caller is computed.
     let is_too_high = |need: fn(&Need) -> f64, suggested: f64| {
@@ -85,11 +88,10 @@ fn harm_of_higher(outcome: &Outcome, quota: &Quota) -> Option<String> {
         let (median, most) = (needs[(needs.len() - 1) / 2], needs[(needs.len() * 9).div_ceil(10) - 1]);
         most > 2.3 * median + 1.0 || suggested > 2.5 * median + 2.0
     };
-    let secs = |ns: u64| ns as f64 / 1e9;
-    let rate = quota.limit() as f64 / secs(quota.window_ns());
+    let limit = quota.limit() as f64;
     if quota.limit() > outcome.quota.limit()
-        && is_too_high(|need| need.per_hour / 3600.0, rate)
-        && is_too_high(|need| need.busiest_rate, rate)
+        && is_too_high(|need| need.usual, limit)
+        && is_too_high(|need| need.busiest, limit)
     {
         return Some("the limit follows callers above twice the median".into());
     }
@@ -100,15 +102,16 @@ fn harm_of_higher(outcome: &Outcome, quota: &Quota) -> Option<String> {
 
 /// What one caller asks for, without retries.
 struct Need {
-    per_hour: f64,
-    /// Units per second in the busiest minute, or in the busiest window if that is longer.
-    busiest_rate: f64,
+    /// Units in a window of the limit, on average.
+    usual: f64,
+    /// The same in the busiest minute, or in the busiest window if that is longer.
+    busiest: f64,
     /// The smallest burst with which all of it passes at the rate of the limit.
     burst: f64,
 }
 
 impl Need {
-    fn of(quota: &Quota, requests: &[&Decided]) -> Need {
+    fn of(quota: &Quota, requests: &[&Decided], span_ns: f64) -> Need {
         let slot_ns = quota.window_ns().max(MINUTE_NS);
         let (mut slots, mut paid_ns, mut highest_ns) = (HashMap::<u64, u64>::new(), 0, 0);
         for request in requests {
@@ -116,9 +119,10 @@ impl Need {
             paid_ns = u64::max(paid_ns, request.at_ns) + request.cost * unit_ns(quota);
             highest_ns = highest_ns.max(paid_ns - request.at_ns);
         }
+        let window_ns = quota.window_ns() as f64;
         Need {
-            per_hour: slots.values().sum::<u64>() as f64,
-            busiest_rate: slots.values().copied().max().unwrap_or(0) as f64 * 1e9 / slot_ns as f64,
+            usual: slots.values().sum::<u64>() as f64 * window_ns / span_ns,
+            busiest: slots.values().copied().max().unwrap_or(0) as f64 * window_ns / slot_ns as f64,
             burst: highest_ns.div_ceil(unit_ns(quota)) as f64,
         }
     }
@@ -139,21 +143,37 @@ pub(super) fn refused_units(outcome: &Outcome) -> (Vec<u64>, usize) {
 #[test]
 fn a_limit_that_refuses_what_passed_is_harmful() {
     let quota = Quota::per_minute(10).constant();
-    let mut traffic = super::made::Traffic::new(quota, 4000.0, spillgate_testkit::Random(7));
+    let mut traffic = Traffic::new(quota, 4000.0, Random(7));
     for minute in 0..66 {
         for request in 0..6 {
-            traffic.ask(request % 2, f64::from(minute) * 60.0 + 5.0, 1, super::made::Retry::Never, 0.0);
+            traffic.ask(request % 2, f64::from(minute) * 60.0 + 5.0, 1, Retry::Never, 0.0);
         }
     }
     let mut outcome = traffic.played();
-    let suggests =
-        |limit: u64| serde_json::json!({"verdict": "never_binding", "reason": "", "suggestion": {"limit": limit}});
+    let suggests = |limit: u64| json!({"verdict": "never_binding", "reason": "", "suggestion": {"limit": limit}});
     assert_eq!(harm(&outcome, &suggests(3)), None);
     assert!(harm(&outcome, &suggests(2)).is_some_and(|harm| harm.contains("would refuse")));
-    let blocks = serde_json::json!({"verdict": "above_rate", "reason": "Block this caller.", "suggestion": null});
+    let blocks = json!({"verdict": "above_rate", "reason": "Block this caller.", "suggestion": null});
     assert!(harm(&outcome, &blocks).is_some());
-    let named = serde_json::json!({"verdict": "above_rate", "reason": "Mostly caller=1.", "suggestion": null});
+    let named = json!({"verdict": "above_rate", "reason": "Mostly caller=1.", "suggestion": null});
     assert!(harm(&outcome, &named).is_some_and(|harm| harm.contains("caller=1")));
     outcome.end_ns -= nanos(1000.0);
     assert!(harm(&outcome, &suggests(3)).is_some_and(|harm| harm.contains("less than an hour")));
+}
+
+#[test]
+fn a_limit_that_follows_a_third_of_the_callers_is_harmful() {
+    // Of three callers of each ten, or of all ten, each asks for 30 units a minute.
+    for (scrapers, is_harmful) in [(3, true), (10, false)] {
+        let mut traffic = Traffic::new(Quota::per_minute(10).constant(), 1200.0, Random(7));
+        for caller in 0..10 {
+            traffic.flow(caller, &Flow::steady(if caller < scrapers { 3.0 } else { 0.3 }));
+        }
+        let outcome = traffic.played();
+        for suggestion in [json!({"limit": 33}), json!({"limit": 33, "burst": 40}), json!({"limit": 10, "burst": 420})]
+        {
+            let report = json!({"verdict": "above_rate", "reason": "", "suggestion": suggestion});
+            assert_eq!(harm(&outcome, &report).is_some(), is_harmful, "{suggestion}");
+        }
+    }
 }
