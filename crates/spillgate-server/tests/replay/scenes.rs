@@ -65,6 +65,7 @@ fn address(number: u64) -> String {
 }
 
 /// Replays the logs that `make` makes of different random numbers, and checks that they get one of these verdicts.
+#[allow(clippy::print_stdout, reason = "`make show-insight` shows the numbers")]
 fn check(right: &[(&str, &str)], make: impl Fn(&mut Lines)) {
     let runs = if std::env::var_os("INSIGHT").is_some() { 500 } else { 2 };
     let (mut given, mut wrong) = (0, Vec::new());
