@@ -105,8 +105,8 @@ impl Judged {
         let mut judged = judge.judge(refused.as_ref());
         judged.who = refused.map_or(Who::Nobody, |refused| refused.who);
         let (requests, oversized) = (span.counts.requests, span.counts.oversized_requests);
-        if oversized > 0 {
-            let (most, cost) = (reading.limit.burst, span.counts.oversized_units / oversized);
+        if let Some(cost) = span.counts.oversized_units.checked_div(oversized) {
+            let most = reading.limit.burst;
             let never = format!(
                 "{oversized} of {requests} requests cost more than {most}, so they can never pass. On average, they cost {cost}."
             );
@@ -295,7 +295,7 @@ impl Judge<'_> {
     /// Returns a sentence about the few callers that are refused by a limit that works.
     fn effective(&self, refused: &Refused<'_>) -> String {
         let callers = self.span.sampled.callers.iter().filter(|caller| refused.weight(caller) > 0.0);
-        let kinds: Vec<_> = callers.map(|caller| kind_of(caller)).collect();
+        let kinds: Vec<_> = callers.map(kind_of).collect();
         if kinds.is_empty() {
             return format!("None of {} callers in the sample is refused.", self.span.sampled.callers.len());
         }

@@ -1,12 +1,13 @@
 //! Tests of `insight` with traffic whose truth is known.
 //!
-//! `make show-insight` runs all traffic that [`cases`] lists. Without the environment variable INSIGHT, the tests run
-//! only a part of this traffic.
+//! `make show-insight` runs all traffic that [`cases`] lists, and each of the [`scenes`] 500 times. Without the
+//! environment variable INSIGHT, the tests run only a part of this traffic.
 
 mod cases;
 mod clocks;
 mod figures;
 mod random;
+mod scenes;
 mod seen;
 mod traffic;
 mod verdicts;

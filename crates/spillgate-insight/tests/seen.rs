@@ -139,7 +139,7 @@ fn brute_force_on_a_login_is_one_caller_above_the_rate() {
         Quota::fixed_window(20, 24 * 60 * MINUTE),
     ] {
         for secs in [240, 3_000] {
-            let mut scene = Scene::named(quota.clone());
+            let mut scene = Scene::named(quota);
             for user in 0..30 {
                 scene.ask(user, [user, user + 60, user + 130, user + 190]);
             }
@@ -185,7 +185,7 @@ fn minutes_that_only_one_end_of_a_range_shows_are_no_fact() {
     // All callers ask for 1.2 times the rate all the time, with costs that do not divide the limit.
     for quota in [Quota::token_bucket(20, 20 * SECOND), Quota::fixed_window(20, 20 * SECOND)] {
         for cost in [3, 7] {
-            let quota = quota.clone().build().expect("the quota is valid");
+            let quota = quota.build().expect("the quota is valid");
             let callers = vec![Pattern::Steady(1.2); 20];
             let case = Case {
                 name: String::new(),

@@ -84,6 +84,9 @@ pub(super) struct Histories {
     left_out: usize,
 }
 
+/// A verdict, whose units were refused, and the reason of the verdict.
+type Judged = (Verdict, Who, String);
+
 /// The history of a limit, and the position of this limit in the rules of one load.
 #[derive(Debug)]
 struct TrackedLimit {
@@ -91,7 +94,7 @@ struct TrackedLimit {
     /// The index of the limit in its rule.
     index: usize,
     history: Arc<LimitHistory>,
-    judged: Mutex<Option<(Time, (Verdict, Who, String))>>,
+    judged: Mutex<Option<(Time, Judged)>>,
 }
 
 /// The history of a limit. It lives exactly as long as the counters of the limit: a reload keeps both, or neither.
