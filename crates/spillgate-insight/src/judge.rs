@@ -525,5 +525,7 @@ impl Minutes {
 
 /// Cuts a number to one digit after the point, or to none if it is large.
 fn floor(number: f64) -> f64 {
+    // A time can have one nanosecond more than whole minutes, and 20 times must not become 19 times by that.
+    let number = number + 1e-9;
     if number < 10.0 { (number * 10.0).floor() / 10.0 } else { number.floor() }
 }
