@@ -239,7 +239,8 @@ case $name in
   # Insight, pages and reports.
   insight)
     export INSIGHT=all
-    tests "What insight says about traffic whose truth is known" spillgate-insight --release --test main ;;
+    tests "What insight says about traffic whose truth is known" spillgate-insight --release --test main
+    tests "What a replay says about logs whose truth is known" spillgate-server --test main -- replay::scenes:: ;;
   page)
     scripts/setup.sh
     export PAGE_PICTURES="$PWD/target/page"

@@ -36,7 +36,7 @@ struct InsightOfLimit {
     limit: LimitDescription,
     #[serde(flatten)]
     report: Report,
-    /// What an operator can do about the verdict.
+    /// What an operator can do.
     advice: &'static str,
     /// A rules file with the suggested limit. `None` if insight suggests none.
     suggested_rules: Option<String>,
@@ -96,14 +96,15 @@ pub(super) async fn insight<C: Clock + 'static>(
             return None;
         }
         let mut reading = insight.read(service.limiter().now());
-        let mut report = reading.report();
-        hide(service, [&mut report.top_allowed, &mut report.top_refused]);
-        hide(service, [&mut reading.top_allowed, &mut reading.top_refused]);
+        if hides_callers(service) {
+            reading.hide_callers();
+        }
+        let report = reading.report();
         let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
         Some(json(&InsightOfLimit {
             limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
-            advice: report.verdict.advice(),
+            advice: report.verdict.advice(report.who),
             report,
             suggested_rules,
             reading,
@@ -114,7 +115,9 @@ pub(super) async fn insight<C: Clock + 'static>(
 pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     limits(&state, &json!({}), |service, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
-        hide(service, [&mut allowed, &mut refused]);
+        if hides_callers(service) {
+            [&mut allowed, &mut refused].into_iter().for_each(|top| top.callers.clear());
+        }
         Some(json(&TopOfLimit {
             limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
             allowed,
@@ -123,11 +126,9 @@ pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C
     })
 }
 
-/// Removes the callers from the lists if the settings say that callers are not shown.
-fn hide<C: Clock>(service: &Service<C>, tops: [&mut TopCallers; 2]) {
-    if service.options().insight.keys == CallerKeys::Off {
-        tops.into_iter().for_each(|top| top.callers.clear());
-    }
+/// Returns whether the settings say that callers are not shown.
+fn hides_callers<C: Clock>(service: &Service<C>) -> bool {
+    service.options().insight.keys == CallerKeys::Off
 }
 
 /// Answers with the members of `head`, and with the list `limits`. The list has one item for each watched limit, except

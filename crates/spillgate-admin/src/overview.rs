@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Serialize;
 use spillgate::Clock;
-use spillgate::insight::Verdict;
+use spillgate::insight::{Verdict, Who};
 use spillgate::rules::LimitDescription;
 use spillgate_service::metrics::LimitHits;
 use spillgate_service::{HISTORY_STEP, LimitStep, LimitView, Loaded, Service, Totals};
@@ -69,6 +69,8 @@ struct LimitOverview {
     shadow_refused: u64,
     soft_over: u64,
     verdict: Option<Verdict>,
+    /// Whose units were refused.
+    who: Option<Who>,
     reason: Option<String>,
     attention: u8,
     history: LimitHistory,
@@ -130,7 +132,8 @@ fn head<'a, C: Clock>(state: &'a AdminState<C>, loaded: &Loaded) -> Head<'a> {
 impl LimitOverview {
     fn of<C: Clock>(service: &Service<C>, id: usize, view: LimitView<'_>) -> LimitOverview {
         let LimitHits { allowed, refused, shadow_refused, soft_over, near } = view.hits();
-        let (verdict, reason) = view.verdict(service.limiter().now()).unzip();
+        let judged = view.verdict(service.limiter().now());
+        let (verdict, who) = judged.as_ref().map(|(verdict, who, _)| (*verdict, *who)).unzip();
         LimitOverview {
             id,
             name: LimitDescription::of(view.rule, view.limit).on_server(service.options().shadow),
@@ -140,8 +143,9 @@ impl LimitOverview {
             shadow_refused,
             soft_over,
             verdict,
-            reason,
-            attention: verdict.map_or(0, Verdict::attention),
+            who,
+            attention: judged.as_ref().map_or(0, |(verdict, who, _)| verdict.attention(*who)),
+            reason: judged.map(|(.., reason)| reason),
             history: LimitHistory::of(&view.steps()),
         }
     }

@@ -7,6 +7,7 @@ use spillgate_core::Reason;
 use super::demand::{Demand, exceeds};
 use super::model::{Counting, Model};
 use super::reading::{CallerId, SampledCaller, shifted};
+use super::top::HALF_HOUR_NS;
 use super::{MINUTE_NS, SPANS_NS, Take};
 
 /// A caller in the sample of a limit.
@@ -41,11 +42,15 @@ pub(super) struct Caller {
     returned: bool,
     /// Whether the current window has refused a request.
     window_refused: bool,
+    /// The refused units of the half hour before `refused_units`.
+    refused_units_before: f32,
     /// The peaks of the half minute before `recent`.
     recent_before: Peak,
     /// The units of the previous window: first as `upper` counts them, then as `lower` does. Only limits with sliding
     /// windows use them.
     window_before: [f64; 2],
+    /// The refused units of the half hour that contains `last_refused_ns`.
+    refused_units: f64,
     /// The time of the last refusal of a request that can never pass.
     last_oversized_ns: u64,
     /// When a refusal last had a cause that this insight cannot see: other servers took units from the same store, or
@@ -74,7 +79,10 @@ struct Peak {
 #[derive(Clone, Copy, Debug, Default)]
 struct Halves {
     /// The number of the current half, counted from the epoch.
-    half: u64,
+    half: u32,
+    /// The `window_upper` of the half before `before`, rounded up. So three halves are known of this figure, and they
+    /// cover at least the whole span.
+    oldest_window: f32,
     now: Peak,
     before: Peak,
 }
@@ -131,7 +139,11 @@ impl Caller {
         let mut peak = self.peak_of(model, units, upper_rate);
         peak.used = take.used_permille(model);
         if take.refused {
+            if now_ns / HALF_HOUR_NS != self.last_refused_ns / HALF_HOUR_NS {
+                self.begin_half_hour(now_ns);
+            }
             self.last_refused_ns = now_ns;
+            self.refused_units += units;
             if of_share {
                 self.last_shared_ns = now_ns;
             } else {
@@ -180,6 +192,24 @@ impl Caller {
         }
     }
 
+    /// Begins a half hour with the first refusal in it.
+    #[cold]
+    fn begin_half_hour(&mut self, now_ns: u64) {
+        let follows = now_ns / HALF_HOUR_NS == self.last_refused_ns / HALF_HOUR_NS + 1;
+        self.refused_units_before = if follows { self.refused_units as f32 } else { 0.0 };
+        self.refused_units = 0.0;
+    }
+
+    /// Returns the refused units of the half hour that contains `now_ns` and of the half hour before it.
+    fn refused_units_at(&self, now_ns: u64) -> u64 {
+        let units = match (now_ns / HALF_HOUR_NS).checked_sub(self.last_refused_ns / HALF_HOUR_NS) {
+            Some(0) | None => self.refused_units + f64::from(self.refused_units_before),
+            Some(1) => self.refused_units,
+            Some(_) => 0.0,
+        };
+        units.round() as u64
+    }
+
     #[cold]
     fn begin_minute(&mut self, now_ns: u64) {
         let later = now_ns / MINUTE_NS - self.last_asked_ns / MINUTE_NS;
@@ -210,7 +240,7 @@ impl Caller {
     fn end_half(&mut self, half: u64) {
         let ended_ns = self.recent_half * HALF_NS;
         for (halves, span_ns) in self.longer.iter_mut().zip(&SPANS_NS[1..]) {
-            halves.add(ended_ns / (span_ns / 2), self.recent);
+            halves.add(half_of(ended_ns, *span_ns), self.recent);
         }
         let ended = std::mem::take(&mut self.recent);
         self.recent_before = if half == self.recent_half + 1 { ended } else { Peak::default() };
@@ -218,17 +248,20 @@ impl Caller {
     }
 
     /// Returns the peaks of the span `SPANS_NS[span]`, which ends at `now_ns`.
-    fn peak(&self, now_ns: u64, span: usize) -> Peak {
-        let half_ns = SPANS_NS[span] / 2;
-        let halves = match span.checked_sub(1) {
-            None => Halves { half: self.recent_half, now: self.recent, before: self.recent_before },
+    fn halves(&self, span: usize) -> Halves {
+        match span.checked_sub(1) {
+            None => Halves {
+                half: self.recent_half as u32,
+                oldest_window: 0.0,
+                now: self.recent,
+                before: self.recent_before,
+            },
             Some(index) => {
                 let mut halves = self.longer[index];
-                halves.add(self.recent_half * HALF_NS / half_ns, self.recent);
+                halves.add(half_of(self.recent_half * HALF_NS, SPANS_NS[span]), self.recent);
                 halves
             }
-        };
-        halves.at(now_ns / half_ns)
+        }
     }
 
     /// Returns what the caller did in the span `SPANS_NS[span]`, which ends at `now_ns`. Returns `None` if there was no
@@ -245,19 +278,23 @@ impl Caller {
         let minutes = |minutes: u64| shifted(minutes, later) & of_span;
         let (above_lower, above_upper) = (minutes(self.lower.above_minutes), minutes(self.upper.above_minutes));
         let (refused, oversized) = (within(self.last_refused_ns), within(self.last_oversized_ns));
-        let peak = self.peak(now_ns, span);
+        let (halves, half) = (self.halves(span), half_of(now_ns, span_ns));
+        let peak = halves.at(half);
         let (burst, window) = (whole(peak.burst_lower), whole(peak.window_upper));
         let mut caller = SampledCaller {
             id: CallerId(self.hash),
             refused: refused || oversized,
+            refused_units: self.refused_units_at(now_ns),
             only_oversized: oversized && !refused,
             asked_minutes: minutes(self.asked_minutes),
             above_minutes: above_lower,
+            above_minutes_upper: above_upper,
             above_lower: above_lower != 0,
             above_upper: above_upper != 0,
             paid: self.upper.is_paid(model, now_ns.saturating_sub(self.last_asked_ns)),
             burst: (burst, Some(burst.max(whole(peak.burst_upper)))),
             window: (window > 0).then(|| (window.min(whole(peak.window_lower)), window)),
+            longer_window: whole(halves.longer_window(half)),
             rate: Some(f64::from(peak.rate) * 1e9),
             used_permille: peak.used,
         };
@@ -268,16 +305,34 @@ impl Caller {
     }
 }
 
+/// Returns the number of the half of a span that contains `at_ns`, counted from the epoch.
+fn half_of(at_ns: u64, span_ns: u64) -> u32 {
+    // The shortest half has 30 s, so 32 bits are enough for all times of 64 bits.
+    (at_ns / (span_ns / 2)) as u32
+}
+
+/// Rounds up to a shorter float.
+fn rounded_up(units: f64) -> f32 {
+    let rounded = units as f32;
+    if f64::from(rounded) < units { rounded.next_up() } else { rounded }
+}
+
 impl Halves {
-    fn add(&mut self, half: u64, peak: Peak) {
+    fn add(&mut self, half: u32, peak: Peak) {
         if half > self.half {
-            self.before = if half == self.half + 1 { self.now } else { Peak::default() };
+            let later = half - self.half;
+            self.oldest_window = match later {
+                1 => rounded_up(self.before.window_upper),
+                2 => rounded_up(self.now.window_upper),
+                _ => 0.0,
+            };
+            self.before = if later == 1 { self.now } else { Peak::default() };
             (self.half, self.now) = (half, Peak::default());
         }
         self.now.raise(peak);
     }
 
-    fn at(&self, half: u64) -> Peak {
+    fn at(&self, half: u32) -> Peak {
         match half.checked_sub(self.half) {
             Some(0) | None => {
                 let mut both = self.before;
@@ -286,6 +341,17 @@ impl Halves {
             }
             Some(1) => self.now,
             Some(_) => Peak::default(),
+        }
+    }
+
+    /// Returns the highest `window_upper` of the half `half` and of the two before it.
+    fn longer_window(&self, half: u32) -> f64 {
+        let (now, before) = (self.now.window_upper, self.before.window_upper);
+        match half.checked_sub(self.half) {
+            Some(0) | None => now.max(before).max(f64::from(self.oldest_window)),
+            Some(1) => now.max(before),
+            Some(2) => now,
+            Some(_) => 0.0,
         }
     }
 }

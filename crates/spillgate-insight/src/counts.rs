@@ -40,7 +40,10 @@ impl Slot {
         } else {
             counts.refused_requests += 1;
             counts.refused_units = counts.refused_units.saturating_add(take.units);
-            counts.oversized_requests += u64::from(take.is_oversized(model));
+            if take.is_oversized(model) {
+                counts.oversized_requests += 1;
+                counts.oversized_units = counts.oversized_units.saturating_add(take.units);
+            }
             counts.unwaited_requests += u64::from(take.reason == Reason::WaitTooLong);
             self.waits.add(take.wait);
         }

@@ -12,7 +12,7 @@
 //! let clock = ManualClock::at(Time::from_nanos(1_800_000_000_000_000_000));
 //! let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
 //! let insight = LimitInsight::new(&API, Options::default(), clock.now());
-//! for _ in 0..600 {
+//! for _ in 0..7200 {
 //!     for user in 0..20_u64 {
 //!         let decision = limiter.take_now(&API, user, 1);
 //!         insight.count(clock.now(), limiter.hit(&API, user, 1).key, &Take::of(1, &decision));
@@ -31,9 +31,12 @@
 mod caller;
 mod counts;
 mod demand;
+mod judge;
 mod model;
+mod name;
 mod positions;
 mod reading;
+mod refused;
 mod report;
 mod sample;
 mod suggest;
@@ -41,6 +44,7 @@ mod tally;
 mod top;
 mod verdict;
 mod waits;
+mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,10 +56,11 @@ use model::Model;
 use sample::SharedSample;
 use tally::Tally;
 
-pub use reading::{CallerId, CallerName, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
+pub use name::CallerName;
+pub use reading::{CallerId, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
 pub use suggest::{SuggestedRule, Suggestion};
-pub use verdict::{Urgency, Verdict};
+pub use verdict::{Urgency, Verdict, Who};
 pub use waits::Waits;
 
 /// The spans of a reading, in nanoseconds: a minute, ten minutes, and an hour.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::model::{Counting, Model};
+use super::top::HALF_HOUR_NS;
 use super::waits::Waits;
 use super::{MINUTE_NS, SPANS_NS};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -29,6 +30,9 @@ pub struct Reading {
     pub top_allowed: TopCallers,
     /// The callers with the most refused units.
     pub top_refused: TopCallers,
+    /// Whether a report names callers, in its lists and in its sentences.
+    #[serde(default)]
+    pub(super) hides_callers: bool,
 }
 
 /// What insight has counted in a span of time that ended with the reading.
@@ -62,6 +66,8 @@ pub struct Counts {
     pub oversized_requests: u64,
     /// Requests that a queue refused although it was not full: their turn would come later than they can wait.
     pub unwaited_requests: u64,
+    /// The units of `oversized_requests`.
+    pub oversized_units: u64,
 }
 
 /// The sampled callers of a limit.
@@ -83,12 +89,17 @@ pub struct SampledCaller {
     pub id: CallerId,
     /// Whether the limit refused a request of the caller.
     pub refused: bool,
+    /// The refused units of the current and the previous half hour, whatever the span is. Units of requests that can
+    /// never pass do not count.
+    pub refused_units: u64,
     /// Whether each refused request cost more than the limit allows at once.
     pub only_oversized: bool,
     /// The minutes in which the caller asked. Bit 0 is the minute of the reading, and bit 1 is the minute before.
     pub asked_minutes: u64,
     /// The minutes in which the caller was above the rate, if refused units count once.
     pub above_minutes: u64,
+    /// The minutes in which the caller was above the rate, if all units count.
+    pub above_minutes_upper: u64,
     /// Whether the caller was above the rate, if refused units count once.
     pub above_lower: bool,
     /// Whether the caller was above the rate, if all units count.
@@ -101,6 +112,8 @@ pub struct SampledCaller {
     /// The highest count of a window: a lower and an upper bound. `None` if no units were asked for, or if the limit
     /// has permits.
     pub window: Option<(u64, u64)>,
+    /// The upper bound of `window`, for a longer time: it covers at least an hour, and at most an hour and a half.
+    pub longer_window: u64,
     /// The highest rate of the caller while it was busy for long enough to be judged, in units per second. Retries
     /// count too. It is 0 if the caller was never busy for long enough, and `None` if other servers also took units.
     pub rate: Option<f64>,
@@ -108,17 +121,17 @@ pub struct SampledCaller {
     pub used_permille: u16,
 }
 
-/// The callers with the most units. All counts are halved every ten minutes, so that old units do not hide new ones.
+/// The callers with the most units of the current and the previous half hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TopCallers {
+    /// The beginning of the time that all counts cover, in nanoseconds since the epoch: that of the previous half hour,
+    /// or when the counting began if that is later.
+    pub since_ns: u64,
     /// The units of all callers.
     pub units: u64,
     /// Each count is too low by at most this many units. Every caller with more units than this is in the list.
     pub missing: u64,
-    /// The units of the caller with the most: a lower and an upper bound. The bounds stay in the reading if a program
-    /// removes `callers`, because callers are personal data.
-    pub highest: (u64, u64),
     /// The callers, those with the most units first.
     pub callers: Vec<TopCaller>,
 }
@@ -129,7 +142,7 @@ pub struct TopCallers {
 pub struct TopCaller {
     /// The hash of the caller's key.
     pub id: CallerId,
-    /// The beginning of the caller's name, if names are kept.
+    /// The caller's name, if names are kept. A long name is cut.
     pub name: Option<String>,
     /// A lower bound of the units of this caller.
     pub units: u64,
@@ -139,18 +152,25 @@ pub struct TopCaller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
 
-/// The beginning of a caller's name: at most 64 bytes, which need no allocation.
-#[derive(Clone, Copy)]
-pub struct CallerName {
-    bytes: [u8; CallerName::BYTES],
-    length: u8,
-}
-
 impl Reading {
     pub(super) fn new(limit: Model, since_ns: u64, now_ns: u64) -> Reading {
-        let (top_allowed, top_refused) = Default::default();
-        let first_since_ns = since_ns;
-        Reading { limit, now_ns, since_ns, first_since_ns, spans: Default::default(), top_allowed, top_refused }
+        let top = TopCallers { since_ns: top_since_ns(since_ns, now_ns), ..TopCallers::default() };
+        Reading {
+            limit,
+            now_ns,
+            since_ns,
+            first_since_ns: since_ns,
+            spans: Default::default(),
+            top_allowed: top.clone(),
+            top_refused: top,
+            hides_callers: false,
+        }
+    }
+
+    /// Makes reports without callers: they are in no list and in no sentence. The reading keeps their hashes, which
+    /// [`merge`](Reading::merge) needs.
+    pub fn hide_callers(&mut self) {
+        self.hides_callers = true;
     }
 
     /// Adds the reading of another server with the same limit.
@@ -175,6 +195,7 @@ impl Reading {
         }
         self.top_allowed.merge(&other.top_allowed);
         self.top_refused.merge(&other.top_refused);
+        self.hides_callers |= other.hides_callers;
     }
 }
 
@@ -186,6 +207,7 @@ impl Counts {
         self.refused_units = self.refused_units.saturating_add(other.refused_units);
         self.oversized_requests = self.oversized_requests.saturating_add(other.oversized_requests);
         self.unwaited_requests = self.unwaited_requests.saturating_add(other.unwaited_requests);
+        self.oversized_units = self.oversized_units.saturating_add(other.oversized_units);
     }
 }
 
@@ -232,12 +254,13 @@ impl SampledCaller {
     fn shift_minutes(&mut self, minutes: u64) {
         self.asked_minutes = shifted(self.asked_minutes, minutes);
         self.above_minutes = shifted(self.above_minutes, minutes);
+        self.above_minutes_upper = shifted(self.above_minutes_upper, minutes);
     }
 
     /// Removes the upper bounds of the caller's figures, because this server may not have seen all units of the caller.
     pub(super) fn share(&mut self) {
         (self.burst.1, self.rate) = (None, None);
-        (self.above_upper, self.paid) = (true, false);
+        (self.above_upper, self.above_minutes_upper, self.paid) = (true, self.asked_minutes, false);
     }
 
     /// Returns the most that the caller used of its limit at one time: 1 is the whole limit.
@@ -253,6 +276,8 @@ impl SampledCaller {
             (Some(a), Some(b)) => Some((a.0.max(b.0), a.1.saturating_add(b.1).saturating_mul(touched))),
             (a, b) => a.or(b),
         };
+        self.longer_window = self.longer_window.saturating_add(other.longer_window).saturating_mul(touched);
+        self.refused_units = self.refused_units.saturating_add(other.refused_units);
         self.only_oversized = match (self.refused, other.refused) {
             (true, true) => self.only_oversized && other.only_oversized,
             _ => self.only_oversized || other.only_oversized,
@@ -272,7 +297,7 @@ impl SampledCaller {
         // `highest` is not above the limit, no burst is above `highest`.
         if highest <= model.limit.min(model.capacity) && rate == Some(0.0) {
             (self.burst.1, self.rate) = (Some(highest), rate);
-            self.above_upper = self.above_lower;
+            (self.above_upper, self.above_minutes_upper) = (self.above_lower, self.above_minutes);
         }
     }
 }
@@ -282,12 +307,23 @@ pub(super) fn shifted(minutes: u64, later: u64) -> u64 {
     u32::try_from(later).ok().and_then(|later| minutes.checked_shl(later)).unwrap_or(0)
 }
 
+/// Returns since when the lists of top callers count, if the counting began at `since_ns` and it is `now_ns`.
+fn top_since_ns(since_ns: u64, now_ns: u64) -> u64 {
+    ((now_ns / HALF_HOUR_NS).saturating_sub(1) * HALF_HOUR_NS).max(since_ns)
+}
+
 impl TopCallers {
-    /// Adds other counts. The callers with the most units are then first.
+    /// Adds other counts, for example of another server. The callers with the most units are then first.
     pub(super) fn merge(&mut self, other: &TopCallers) {
-        self.units = self.units.saturating_add(other.units);
-        self.missing = self.missing.saturating_add(other.missing);
-        self.callers.extend(other.callers.iter().cloned());
+        self.since_ns = self.since_ns.min(other.since_ns);
+        self.add((other.units, other.missing, other.callers.iter().cloned()));
+    }
+
+    /// Adds units, by how much counts are too low, and callers. The callers with the most units are then first.
+    pub(super) fn add(&mut self, (units, missing, callers): (u64, u64, impl Iterator<Item = TopCaller>)) {
+        self.units = self.units.saturating_add(units);
+        self.missing = self.missing.saturating_add(missing);
+        self.callers.extend(callers);
         self.callers.sort_by_key(|caller| caller.id);
         self.callers.dedup_by(|caller, same| {
             caller.id == same.id && {
@@ -297,9 +333,17 @@ impl TopCallers {
             }
         });
         self.callers.sort_by_key(|caller| (std::cmp::Reverse(caller.units), caller.id));
-        let first = self.callers.first().map_or(0, |caller| caller.units);
-        self.highest.0 = self.highest.0.max(other.highest.0).max(first);
-        self.highest.1 = self.highest.1.saturating_add(other.highest.1);
+    }
+
+    /// Returns the units of the caller with the most: a lower and an upper bound.
+    pub(super) fn highest(&self) -> (u64, u64) {
+        let highest = self.callers.first().map_or(0, |caller| caller.units);
+        (highest, highest.saturating_add(self.missing).min(self.units))
+    }
+
+    /// Returns a lower bound of the units of a caller. It is 0 if the caller is not in the list.
+    pub(super) fn units_of(&self, id: CallerId) -> u64 {
+        self.callers.iter().find(|caller| caller.id == id).map_or(0, |caller| caller.units)
     }
 }
 
@@ -335,41 +379,5 @@ impl<'de> Deserialize<'de> for CallerId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CallerId, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl CallerName {
-    /// The number of bytes of a name that are kept. The rest is cut off.
-    pub const BYTES: usize = 64;
-
-    /// Joins the parts of a name, and keeps the beginning.
-    ///
-    /// ```
-    /// use spillgate::insight::CallerName;
-    /// assert_eq!(CallerName::of(["user", "=", "7"]).to_string(), "user=7");
-    /// ```
-    pub fn of<'a>(parts: impl IntoIterator<Item = &'a str>) -> CallerName {
-        let (mut bytes, mut length) = ([0; CallerName::BYTES], 0);
-        for part in parts {
-            let kept = &part[..part.floor_char_boundary(CallerName::BYTES - length)];
-            bytes[length..length + kept.len()].copy_from_slice(kept.as_bytes());
-            length += kept.len();
-            if kept.len() < part.len() {
-                break;
-            }
-        }
-        CallerName { bytes, length: length as u8 }
-    }
-}
-
-impl fmt::Display for CallerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for CallerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.to_string(), f)
     }
 }

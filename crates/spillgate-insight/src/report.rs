@@ -3,10 +3,12 @@
 use serde::Serialize;
 
 use super::SPANS_NS;
+use super::judge::Judged;
 use super::model::Model;
 use super::reading::{Counts, Reading, Sampled, SampledCaller, Span, TopCallers};
+use super::refused::quoted;
 use super::suggest::Suggestion;
-use super::verdict::{Judged, Verdict};
+use super::verdict::{Verdict, Who};
 
 /// What a limit did to its callers in the last minute, ten minutes and hour, and a verdict.
 ///
@@ -14,12 +16,18 @@ use super::verdict::{Judged, Verdict};
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Whether the limit works.
+    /// What was seen.
     pub verdict: Verdict,
-    /// Why this is the verdict, in a few sentences.
+    /// Whose units were refused.
+    pub who: Who,
+    /// The figures that the verdict is based on, in a few sentences.
     pub reason: String,
+    /// What can be the cause, and how to find out: see [`Verdict::causes`].
+    pub causes: Option<&'static str>,
     /// A limit that is probably better. `None` if no change is advised.
     pub suggestion: Option<Suggestion>,
+    /// What the suggestion is based on, and what it would change.
+    pub evidence: Option<String>,
     /// How long the limit has been watched, in nanoseconds.
     pub watched_ns: u64,
     /// The figures of each span in [`SPANS_NS`].
@@ -114,15 +122,36 @@ impl Reading {
     #[must_use]
     pub fn report(&self) -> Report {
         let model = self.limit;
-        let judged = Judged::of(self);
+        let Judged { verdict, who, reason, suggested } = Judged::of(self);
+        let (suggestion, evidence) = suggested.map(|suggested| (suggested.suggestion, suggested.evidence)).unzip();
+        let top = |top: &TopCallers| {
+            let callers = if self.hides_callers { Vec::new() } else { top.callers.clone() };
+            TopCallers { callers, ..top.clone() }
+        };
         Report {
-            verdict: judged.verdict,
-            reason: judged.reason,
-            suggestion: judged.suggestion,
+            verdict,
+            who,
+            reason,
+            causes: verdict.causes(who),
+            suggestion,
+            evidence,
             watched_ns: self.now_ns.saturating_sub(self.since_ns),
             spans: std::array::from_fn(|index| SpanReport::of(&self.spans[index], SPANS_NS[index], &model)),
-            top_allowed: self.top_allowed.clone(),
-            top_refused: self.top_refused.clone(),
+            top_allowed: top(&self.top_allowed),
+            top_refused: top(&self.top_refused),
+        }
+    }
+}
+
+impl Report {
+    /// Replaces the names of callers, in the lists and in the reason, by what `shown` returns for them.
+    pub fn rename_callers(&mut self, shown: impl Fn(&str) -> String) {
+        for caller in self.top_allowed.callers.iter_mut().chain(&mut self.top_refused.callers) {
+            if let Some(name) = &mut caller.name {
+                let new = shown(name);
+                self.reason = self.reason.replace(&quoted(name), &quoted(&new));
+                *name = new;
+            }
         }
     }
 }
@@ -167,7 +196,7 @@ impl WaitPercentiles {
 
 impl Estimate {
     /// Estimates the number of callers of the span for which `counts` returns true.
-    fn of(sampled: &Sampled, counts: impl Fn(&SampledCaller) -> bool) -> Estimate {
+    pub(super) fn of(sampled: &Sampled, counts: impl Fn(&SampledCaller) -> bool) -> Estimate {
         let found = sampled.callers.iter().filter(|caller| counts(caller)).count() as f64;
         if sampled.threshold == u64::MAX {
             return Estimate { value: found, relative_error: 0.0 };

@@ -7,14 +7,26 @@ use serde::Serialize;
 use spillgate_core::{Quota, QuotaError};
 
 use super::model::{Counting, Model};
-use super::reading::SampledCaller;
+use super::reading::{Sampled, SampledCaller};
 use super::report::quantile;
+use super::words::{percent, rounded_time};
 
 /// A lower limit is this many times the most that a caller was seen to use, so that callers stay well below it.
 const MARGIN: f64 = 2.0;
 /// A higher rate is suggested only if it is at most this many times the limit. Above that, most requests can be
 /// retries.
 const MOST_TIMES: f64 = 4.0;
+
+/// A raise is suggested only if what nine of ten callers ask for is at most this many times what half of them ask for.
+/// Otherwise the limit would follow a few callers, which it is there to refuse.
+const MOST_TIMES_MEDIAN: f64 = 2.0;
+
+/// A suggestion, with what it is based on and what it would change.
+#[derive(Clone, Debug)]
+pub(super) struct Suggested {
+    pub(super) suggestion: Suggestion,
+    pub(super) evidence: String,
+}
 
 /// Better numbers for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,59 +73,6 @@ impl Suggestion {
         rule.with_suggestion(limit, self)
     }
 
-    /// Returns a lower limit for callers that use little of it. It is called only if nothing was refused, so what each
-    /// caller needs is known. `others` is the most that callers outside the sample use in a window.
-    ///
-    /// A limit of twice the highest count of a window lets all requests pass, because any time `t` touches at most `t`
-    /// / window + 2 windows. For a queue there is no suggestion, because a lower rate makes callers wait for longer.
-    pub(super) fn lower(model: &Model, callers: &[SampledCaller], others: f64) -> Option<Suggestion> {
-        let highest = |used: fn(&SampledCaller, &Model) -> Option<f64>| {
-            let used: Option<Vec<f64>> = callers.iter().map(|caller| used(caller, model)).collect();
-            used.map(|used| rounded_up(MARGIN * used.into_iter().fold(others, f64::max)))
-        };
-        if model.has_own_burst() {
-            let burst = highest(|caller, _| caller.burst.1.map(|units| units as f64))?;
-            return Suggestion::valid(model, model.limit, Some(burst)).filter(|_| burst < model.capacity);
-        }
-        let limit = match model.counting {
-            Counting::Queue => None,
-            Counting::Permits => highest(|caller, model| Some(caller.used_share() * model.limit as f64)),
-            _ => highest(|caller, _| Some(caller.window.map_or(0.0, |(_, units)| units as f64))),
-        }?;
-        Suggestion::valid(model, limit, None).filter(|suggestion| suggestion.limit < model.limit)
-    }
-
-    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers
-    /// that were not refused. `knows_all` says whether `callers` are all callers.
-    ///
-    /// For callers outside the sample, the burst is as large as what the limit can admit at once. Two windows admit at
-    /// most twice their limit around the edge between them. A bucket admits at most its burst.
-    pub(super) fn longer_burst(model: &Model, callers: &[SampledCaller], knows_all: bool) -> Option<Suggestion> {
-        if model.counting == Counting::Queue {
-            return None;
-        }
-        let of = |refused: bool| {
-            let needed = callers.iter().filter(|caller| caller.refused == refused && !caller.above_upper);
-            needed.map(|caller| caller.burst.1.map(|units| units as f64)).collect::<Option<Vec<f64>>>()
-        };
-        let (mut refused, passed) = (of(true)?, of(false)?);
-        refused.sort_by(f64::total_cmp);
-        let unknown = if knows_all || !model.has_windows() { 0.0 } else { 2.0 * model.burst };
-        let needed = passed.into_iter().fold(quantile(&refused, 0.99)?.max(unknown), f64::max);
-        Suggestion::valid(model, model.limit, Some(rounded_up(needed.max(model.burst + 1.0))))
-    }
-
-    /// Returns a limit that is enough for nine of ten callers, even if none of their requests was a retry.
-    pub(super) fn higher(model: &Model, callers: &[SampledCaller]) -> Option<Suggestion> {
-        let rates: Option<Vec<f64>> = callers.iter().map(|caller| caller.rate).collect();
-        let mut rates = rates?;
-        rates.sort_by(f64::total_cmp);
-        let asked = quantile(&rates, 0.9)? * model.window_ns as f64 / 1e9;
-        let limit = asked.max(model.limit as f64 + 1.0);
-        let burst = model.has_own_burst().then_some(model.capacity);
-        Suggestion::valid(model, rounded_up(limit), burst).filter(|_| asked <= MOST_TIMES * model.limit as f64)
-    }
-
     /// Makes a suggestion that is valid as a quota. Not every high rate is valid for a bucket, so the limit can become
     /// a little higher.
     fn valid(model: &Model, limit: u64, burst: Option<u64>) -> Option<Suggestion> {
@@ -131,6 +90,132 @@ impl Suggestion {
         };
         build(limit).ok().map(|_| Suggestion::new(limit, burst))
     }
+}
+
+impl Suggested {
+    /// Returns a lower limit for callers that use little of it. It is called only if nothing was refused for an hour, so
+    /// what each caller needs is known. `used` is the most that any caller used at one time in this hour, and `seen` is
+    /// the time as text.
+    ///
+    /// A limit of twice the highest count of a window lets all requests pass, because any time `t` touches at most `t`
+    /// / window + 2 windows. For a queue there is no suggestion, because a lower rate makes callers wait for longer.
+    pub(super) fn lower(model: &Model, callers: &[SampledCaller], used: u64, seen: &str) -> Option<Suggested> {
+        let highest = |units: fn(&SampledCaller, &Model) -> Option<f64>| {
+            let units: Option<Vec<f64>> = callers.iter().map(|caller| units(caller, model)).collect();
+            units.map(|units| units.into_iter().fold(used as f64, f64::max))
+        };
+        let (suggestion, highest, when) = if model.has_own_burst() {
+            let highest = highest(|caller, _| caller.burst.1.map(|units| units as f64))?;
+            let burst = rounded_up(MARGIN * highest);
+            let suggestion = Suggestion::valid(model, model.limit, Some(burst));
+            (suggestion.filter(|_| burst < model.capacity), highest, "at once".to_owned())
+        } else {
+            let (highest, when) = match model.counting {
+                Counting::Queue => return None,
+                Counting::Permits => {
+                    (highest(|caller, model| Some(caller.used_share() * model.limit as f64)), "at once".to_owned())
+                }
+                _ => {
+                    let when = format!("in {}", rounded_time(model.window_ns));
+                    (highest(|caller, _| Some(caller.longer_window as f64)), when)
+                }
+            };
+            let highest = highest?;
+            let suggestion = Suggestion::valid(model, rounded_up(MARGIN * highest), None);
+            (suggestion.filter(|suggestion| suggestion.limit < model.limit), highest, when)
+        };
+        let evidence = format!(
+            "In the last {seen}, no request was refused, and no caller asked for more than {} {when}. The suggestion would have refused \
+             none of these requests.",
+            highest.ceil()
+        );
+        Some(Suggested { suggestion: suggestion?, evidence })
+    }
+
+    /// Returns a burst that is enough for 99 of 100 of the refused callers that keep to the rate, and for all callers
+    /// that were not refused. `weight` returns the refused units of a caller. There is no suggestion that follows a few
+    /// callers: those far above what half of the callers need.
+    ///
+    /// For callers that may need more, the burst is as large as what the limit can admit at once. Two windows admit at
+    /// most twice their limit around the edge between them. A bucket admits at most its burst.
+    pub(super) fn longer_burst(
+        model: &Model,
+        sampled: &Sampled,
+        weight: impl Fn(&SampledCaller) -> f64,
+    ) -> Option<Suggested> {
+        if model.counting == Counting::Queue {
+            return None;
+        }
+        let callers = &sampled.callers;
+        let needed = |caller: &SampledCaller| caller.burst.1.map(|units| units as f64);
+        let of = |refused: bool| {
+            let of_kind = callers.iter().filter(|caller| caller.refused == refused && !caller.above_upper);
+            of_kind.map(needed).collect::<Option<Vec<f64>>>()
+        };
+        let (mut refused, passed) = (of(true)?, of(false)?);
+        refused.sort_by(f64::total_cmp);
+        let of_most = quantile(&refused, 0.99)?;
+        let knows_all = sampled.threshold == u64::MAX
+            && callers.iter().all(|caller| !caller.above_upper && needed(caller).is_some_and(|burst| burst <= of_most));
+        let unknown = if knows_all || !model.has_windows() { 0.0 } else { 2.0 * model.burst };
+        let burst = rounded_up(passed.iter().copied().fold(of_most.max(unknown), f64::max).max(model.burst + 1.0));
+        let mut all = [refused, passed].concat();
+        all.sort_by(f64::total_cmp);
+        if quantile(&all, 0.9)? > MOST_TIMES_MEDIAN * quantile(&all, 0.5)? {
+            return None;
+        }
+        let suggestion = Suggestion::valid(model, model.limit, Some(burst))?;
+        let passes =
+            |caller: &SampledCaller| !caller.above_upper && needed(caller).is_some_and(|needed| needed <= burst as f64);
+        let evidence = format!(
+            "Of the refused callers that keep to the rate, 99 % asked for at most {of_most} at once. With a burst of {burst}, callers \
+             with {} % of the refused units would not be refused.",
+            share_of(callers, weight, passes)
+        );
+        Some(Suggested { suggestion, evidence })
+    }
+
+    /// Returns a limit that is enough for nine of ten callers, even if none of their requests was a retry. `weight`
+    /// returns the refused units of a caller. There is no suggestion that follows a few callers: those far above what
+    /// half of the callers ask for.
+    pub(super) fn higher(
+        model: &Model,
+        callers: &[SampledCaller],
+        weight: impl Fn(&SampledCaller) -> f64,
+    ) -> Option<Suggested> {
+        let in_window = |caller: &SampledCaller| caller.rate.map(|rate| rate * model.window_ns as f64 / 1e9);
+        let mut asked: Vec<f64> = callers.iter().map(in_window).collect::<Option<_>>()?;
+        asked.sort_by(f64::total_cmp);
+        let (of_most, median) = (quantile(&asked, 0.9)?, quantile(&asked, 0.5)?);
+        if of_most > MOST_TIMES_MEDIAN * median || of_most > MOST_TIMES * model.limit as f64 {
+            return None;
+        }
+        let burst = model.has_own_burst().then_some(model.capacity);
+        let suggestion = Suggestion::valid(model, rounded_up(of_most.max(model.limit as f64 + 1.0)), burst)?;
+        let keeps = |caller: &SampledCaller| in_window(caller).is_some_and(|asked| asked <= suggestion.limit as f64);
+        let evidence = format!(
+            "While they were busy, half of {} callers asked for at most {} in {}, and 9 of 10 for at most {}. With a limit of {}, callers \
+             with {} % of the refused units would keep to the rate.",
+            callers.len(),
+            median.ceil(),
+            rounded_time(model.window_ns),
+            of_most.ceil(),
+            suggestion.limit,
+            share_of(callers, weight, keeps)
+        );
+        Some(Suggested { suggestion, evidence })
+    }
+}
+
+/// Returns how many percent of the refused units belong to callers for which `is` returns true.
+fn share_of(
+    callers: &[SampledCaller],
+    weight: impl Fn(&SampledCaller) -> f64,
+    is: impl Fn(&SampledCaller) -> bool,
+) -> f64 {
+    let all: f64 = callers.iter().map(&weight).sum();
+    let part: f64 = callers.iter().filter(|caller| is(caller)).map(&weight).sum();
+    percent(part / all.max(1.0))
 }
 
 /// Rounds up to two digits and zeros, which people like to write: 1234 becomes 1300.

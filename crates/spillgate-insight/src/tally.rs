@@ -12,7 +12,8 @@ use std::thread;
 use super::Take;
 use super::counts::{SLOT_NS, Slot, Slots};
 use super::model::Model;
-use super::reading::{CallerName, TopCallers};
+use super::name::CallerName;
+use super::reading::TopCallers;
 use super::top::Top;
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -94,7 +95,7 @@ impl Tally {
     pub(super) fn read(&mut self, now_ns: u64, slots: &mut Slots, tops: [&mut TopCallers; 2]) {
         self.flush(slots);
         let [allowed, refused] = tops;
-        allowed.merge(&self.allowed.read(now_ns));
-        refused.merge(&self.refused.read(now_ns));
+        self.allowed.read(now_ns, allowed);
+        self.refused.read(now_ns, refused);
     }
 }

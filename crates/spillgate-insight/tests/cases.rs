@@ -1,14 +1,25 @@
-//! Traffic whose right verdict is known, because the traffic was made to be of one kind.
+//! Traffic whose right verdicts are known, because the traffic was made to be of one kind.
 
 use std::time::Duration;
 
-use spillgate_insight::Verdict;
+use spillgate_insight::{Verdict, Who};
 use spillgate_limiter::{Anchor, Quota};
 
 use super::SECOND;
 use super::traffic::{Pattern, Reaction, unit_ns};
 
-/// One kind of traffic, and the verdict that is right for it.
+/// What is right to say of some traffic. Several verdicts can be right: how many units are refused decides between two
+/// of them, and this depends on retries.
+pub(crate) type Right = &'static [(Verdict, Who)];
+
+const ABOVE: Right = &[(Verdict::AboveRate, Who::Many)];
+const FEW_ABOVE: Right = &[(Verdict::AboveRate, Who::Few), (Verdict::Effective, Who::Few)];
+const ONE_ABOVE: Right = &[(Verdict::AboveRate, Who::One)];
+const BURSTS: Right = &[(Verdict::Bursts, Who::Many)];
+const EFFECTIVE: Right = &[(Verdict::Effective, Who::Nobody)];
+const NEVER_BINDING: Right = &[(Verdict::NeverBinding, Who::Nobody)];
+
+/// One kind of traffic, and the verdicts that are right for it.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) quota: Quota,
@@ -16,7 +27,7 @@ pub(crate) struct Case {
     pub(crate) cost: u64,
     pub(crate) reaction: Reaction,
     pub(crate) secs: u64,
-    pub(crate) right: Verdict,
+    pub(crate) right: Right,
 }
 
 /// How the callers that stay within their limits ask: all equally often, or a few of them much more often.
@@ -68,38 +79,39 @@ pub(crate) fn cases() -> Vec<Case> {
                 };
                 for (share, above) in [(30, 1.5), (50, 3.0)] {
                     let strict = within(100 - share, spread, 0.7).chain(vec![Pattern::Steady(above); share]);
-                    add("too strict", Verdict::TooStrict, secs, strict.collect());
+                    add("above the rate", ABOVE, secs, strict.collect());
                 }
                 let late = Pattern::During { rate: 1.6, from: 0.5, to: 1.0 };
                 let base = Pattern::During { rate: 0.5, from: 0.5, to: 1.0 };
                 let strict = [vec![late; 40], vec![base; 60]].concat();
                 // The second half of this time touches three minutes of the clock, which a verdict needs.
                 let late_secs = (2 * secs).max(200);
-                add("too strict, late start", Verdict::TooStrict, late_secs, strict);
+                add("above the rate, late start", ABOVE, late_secs, strict);
                 for few in [3, 6] {
                     let steady = within(100 - few, spread, 0.5).chain(vec![Pattern::Steady(2.5); few]);
-                    add("effective", Verdict::Effective, secs, steady.collect());
+                    add("a few above the rate", FEW_ABOVE, secs, steady.collect());
                 }
                 for (share, times) in [(20, 2), (60, 4)] {
                     let pattern = Pattern::Bursts { requests: times * at_once, pause: 3.0 };
                     let bursts = within(100 - share, spread, 0.3).chain(vec![pattern; share]);
-                    add("bursts", Verdict::Bursts, secs, bursts.collect());
+                    add("bursts", BURSTS, secs, bursts.collect());
                 }
                 let bursts = Pattern::Bursts { requests: 2 * at_once, pause: 4.0 };
                 let busy = Pattern::Sum(vec![Pattern::Steady(0.2), bursts]);
                 let bursts = within(60, spread, 0.3).chain(vec![busy; 40]);
-                add("bursts of steady callers", Verdict::Bursts, secs, bursts.collect());
+                add("bursts of steady callers", BURSTS, secs, bursts.collect());
                 let near = Pattern::Bursts { requests: at_once * 6 / 5, pause: 1.4 };
-                add("bursts near the rate", Verdict::Bursts, secs, vec![near; 60]);
+                add("bursts near the rate", BURSTS, secs, vec![near; 60]);
+                // "Never binding" needs an hour of requests.
                 for highest in [0.05, 0.1] {
-                    add("never binding", Verdict::NeverBinding, secs, within(100, spread, highest).collect());
+                    add("never binding", NEVER_BINDING, 3700, within(12, spread, highest).collect());
                 }
-                let late = vec![Pattern::During { rate: 0.1, from: 0.5, to: 1.0 }; 100];
-                add("never binding, late start", Verdict::NeverBinding, late_secs, late);
-                add("nearly at the rate", Verdict::Effective, secs, within(100, spread, 0.85).collect());
+                let late = vec![Pattern::During { rate: 0.1, from: 0.5, to: 1.0 }; 12];
+                add("never binding, late start", NEVER_BINDING, 7400, late);
+                add("nearly at the rate", EFFECTIVE, secs, within(100, spread, 0.85).collect());
                 for abuse in [20.0, 60.0] {
                     let abuser = within(99, spread, 0.4).chain([Pattern::Steady(abuse)]);
-                    add("one abuser", Verdict::OneAbuser, secs, abuser.collect());
+                    add("one caller above the rate", ONE_ABOVE, secs, abuser.collect());
                 }
             }
         }
@@ -126,7 +138,7 @@ fn sales() -> Vec<Case> {
             for (above, from) in [(2.4, 0.1), (4.0, 0.7)] {
                 let name = format!("a sale, {quota_name}, {reaction:?}");
                 let (quota, callers) = (quota.clone(), vec![caller(above, from); 60]);
-                cases.push(Case { name, quota, callers, cost: 1, reaction, secs: 1800, right: Verdict::Bursts });
+                cases.push(Case { name, quota, callers, cost: 1, reaction, secs: 1800, right: BURSTS });
             }
         }
     }

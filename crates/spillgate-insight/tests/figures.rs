@@ -130,7 +130,7 @@ fn every_caller_with_more_than_a_share_of_the_units_is_listed_and_its_count_is_c
 }
 
 #[test]
-fn units_of_an_hour_ago_do_not_hide_those_of_now() {
+fn units_are_those_of_the_current_and_the_previous_half_hour() {
     let (quota, begin) = (Quota::per_second(10).constant(), Time::from_nanos(BEGIN_NS));
     let insight = LimitInsight::new(&quota, Options { names: true, ..Options::default() }, begin);
     let key = keys(&mut Random(3));
@@ -139,10 +139,20 @@ fn units_of_an_hour_ago_do_not_hide_those_of_now() {
         insight.count_named(at, key(caller), &Take::of(units, &decision(false)), name);
     };
     count(1, 1_000, begin);
-    count(2, 20, begin.after(Duration::from_secs(3600)));
-    let top = insight.read(begin.after(Duration::from_secs(3600))).top_refused;
-    let shown: Vec<_> = top.callers.iter().map(|caller| (caller.name.as_deref(), caller.units)).collect();
-    assert_eq!(shown, [(Some("user=new"), 20), (Some("user=old"), 15)], "six half-lives");
+    let half = begin.after(Duration::from_secs(1800));
+    count(2, 20, half);
+    count(1, 7, half);
+    let shown = |secs| {
+        let top = insight.read(half.after(Duration::from_secs(secs))).top_refused;
+        let shown: Vec<_> = top.callers.iter().map(|caller| (caller.name.clone(), caller.units)).collect();
+        (top.since_ns, top.units, shown)
+    };
+    let [old, new] = ["user=old", "user=new"].map(|name| Some(name.to_owned()));
+    // The half hour of `half` has begun 50 s before it.
+    assert_eq!(shown(1700), (BEGIN_NS, 1_027, vec![(old.clone(), 1_007), (new.clone(), 20)]), "nothing is halved");
+    let half_ns = half.as_nanos() - 50_000_000_000;
+    assert_eq!(shown(1750), (half_ns, 27, vec![(new, 20), (old, 7)]), "the first half hour is gone");
+    assert_eq!(shown(3550), (half_ns + 1_800_000_000_000, 0, vec![]), "both are gone");
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Tests of `insight` with traffic whose truth is known.
 //!
-//! `make show-insight` runs all traffic that [`cases`] lists. Without the environment variable INSIGHT, the tests run
-//! only a part of this traffic.
+//! `make show-insight` runs all traffic that [`cases`] lists, and each of the [`scenes`] 500 times. Without the
+//! environment variable INSIGHT, the tests run only a part of this traffic.
 
 mod cases;
 mod clocks;
 mod figures;
 mod random;
+mod scenes;
+mod seen;
 mod traffic;
 mod verdicts;
 
@@ -75,6 +77,7 @@ fn changed(quota: &Quota, suggestion: Suggestion) -> Quota {
 
 /// Checks that a suggestion changes the limit in the right direction, and that callers pass if it is followed.
 fn check_suggestion(case: &Case, seed: u64, report: &Report) {
+    assert_eq!(report.suggestion.is_some(), report.evidence.is_some(), "{}", case.name);
     let Some(suggestion) = report.suggestion else { return };
     let quota = &case.quota;
     let name = format!("{} (seed {seed}): {suggestion:?}", case.name);
@@ -89,7 +92,7 @@ fn check_suggestion(case: &Case, seed: u64, report: &Report) {
             assert!(suggestion.limit == quota.limit() && burst > quota.capacity(), "{name}");
             assert!(callers * 50 <= case.callers.len(), "{name}: {callers} callers are refused then");
         }
-        Verdict::TooStrict => {
+        Verdict::AboveRate => {
             let (before, _) = refused_by(quota, case, seed);
             assert!(suggestion.limit > quota.limit() && burst >= quota.capacity(), "{name}");
             assert!(share <= 0.1 && share < before / 2.0, "{name}: {share} of the requests are refused then");
@@ -126,6 +129,11 @@ fn check_ranges(case: &Case, seed: u64, outcome: &Outcome, whole: bool) -> usize
     span.sampled.callers.len()
 }
 
+/// Returns whether insight said what it saw.
+fn is_given(verdict: Verdict) -> bool {
+    !matches!(verdict, Verdict::TooEarly | Verdict::Unclear)
+}
+
 /// How many runs of a sweep had which outcome.
 #[derive(Clone, Default)]
 struct Sums {
@@ -145,12 +153,13 @@ fn sweep(seeds: u64, step: usize, servers: usize) -> Sums {
         let mut sums = Sums::default();
         for case in cases.iter().step_by(step) {
             let outcome = played(case, seed, servers);
-            let verdict = outcome.report.verdict;
+            let Report { verdict, who, reason, .. } = &outcome.report;
+            let (given, right) = (is_given(*verdict), case.right.contains(&(*verdict, *who)));
             sums.runs += 1;
-            sums.given += usize::from(verdict != Verdict::TooLittleToTell);
-            sums.right += usize::from(verdict == case.right);
-            if verdict != case.right && verdict != Verdict::TooLittleToTell {
-                sums.wrong.push(format!("{} (seed {seed}): {verdict:?}: {}", case.name, outcome.report.reason));
+            sums.given += usize::from(given);
+            sums.right += usize::from(right);
+            if given && !right {
+                sums.wrong.push(format!("{} (seed {seed}): {verdict:?}, {who:?}: {reason}", case.name));
             }
             sums.ranges += check_ranges(case, seed, &outcome, servers == 1);
             check_suggestion(case, seed, &outcome.report);

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use spillgate::KeyHasher;
-use spillgate::insight::{CallerName, TopCallers};
+use spillgate::insight::{CallerName, Report};
 
 use super::report::{CallerCounts, Counts, LimitCallers};
 
@@ -51,12 +51,10 @@ impl Names {
         }
     }
 
-    /// Replaces the names in a list of insight by hashes, if callers are hidden.
-    pub(super) fn hide(&self, top: &mut TopCallers) {
+    /// Replaces the names in a report of insight by hashes, if callers are hidden.
+    pub(super) fn hide(&self, report: &mut Report) {
         if self.are_hidden() {
-            for caller in &mut top.callers {
-                caller.name = caller.name.take().map(|name| self.shown(&name));
-            }
+            report.rename_callers(|name| self.shown(name));
         }
     }
 }

@@ -67,7 +67,9 @@ impl Callers {
                     self.is_full = true;
                     continue;
                 }
-                Entry::Vacant(new) => &mut new.insert((caller_name(descriptor.entries), CallerCounts::default())).1,
+                Entry::Vacant(new) => {
+                    &mut new.insert((caller_name(None, descriptor.entries), CallerCounts::default())).1
+                }
             };
             counts.requests += 1;
             counts.old_refused += u64::from(*old == Some(true));

@@ -4,7 +4,7 @@
 //! readings for each limit.
 
 use spillgate::Algorithm;
-use spillgate::insight::{Reading, SampledCaller, Verdict};
+use spillgate::insight::{Reading, SampledCaller, Verdict, Who};
 use spillgate::rules::{Limit, Rule};
 
 use super::callers::Names;
@@ -41,7 +41,7 @@ impl Hours {
         let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
-        self.count(report.verdict, counts.2, counts.0);
+        self.count((report.verdict, report.who), counts.2, counts.0);
         if self.kept.as_ref().is_none_or(|(kept, _)| counts > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
             let burst_error_units = None;
@@ -52,11 +52,11 @@ impl Hours {
         }
     }
 
-    fn count(&mut self, verdict: Verdict, requests: u64, refused_requests: u64) {
-        let known = self.counts.iter().position(|counted| counted.verdict == verdict);
+    fn count(&mut self, (verdict, who): (Verdict, Who), requests: u64, refused_requests: u64) {
+        let known = self.counts.iter().position(|counted| (counted.verdict, counted.who) == (verdict, who));
         let index = known.unwrap_or_else(|| {
             let (hours, requests, refused_requests, refusing_hours) = (0, 0, 0, 0);
-            self.counts.push(VerdictHours { verdict, hours, requests, refused_requests, refusing_hours });
+            self.counts.push(VerdictHours { verdict, who, hours, requests, refused_requests, refusing_hours });
             self.counts.len() - 1
         });
         let counted = &mut self.counts[index];
@@ -73,10 +73,9 @@ impl Hours {
         whole_seconds: bool,
         names: &Names,
     ) -> (Vec<VerdictHours>, Option<Period>) {
-        self.counts.sort_by_key(|counted| std::cmp::Reverse(importance(counted.verdict)));
+        self.counts.sort_by_key(|counted| std::cmp::Reverse(importance(counted.verdict, counted.who)));
         let period = self.kept.map(|(_, mut period)| {
-            names.hide(&mut period.report.top_allowed);
-            names.hide(&mut period.report.top_refused);
+            names.hide(&mut period.report);
             period.burst_error_units = burst_error_units(limit).filter(|_| whole_seconds);
             period
         });
@@ -84,15 +83,13 @@ impl Hours {
     }
 }
 
-/// Returns how important an hour with this verdict is, for the order of a list.
-const fn importance(verdict: Verdict) -> u8 {
+/// Returns how important an hour with this verdict is, for the order of a list. A limit that refuses in some hours
+/// binds, however quiet the other hours are.
+const fn importance(verdict: Verdict, who: Who) -> u8 {
     match verdict {
-        Verdict::TooStrict => 5,
-        Verdict::Bursts => 4,
-        Verdict::OneAbuser => 3,
-        Verdict::Effective => 2,
         Verdict::NeverBinding => 1,
-        Verdict::TooLittleToTell => 0,
+        Verdict::TooEarly => 0,
+        _ => verdict.attention(who),
     }
 }
 

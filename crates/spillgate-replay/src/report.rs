@@ -3,7 +3,7 @@
 //! Times are nanoseconds since 1970. A text that came from a log can have any characters: an output has to clean it.
 
 use serde::Serialize;
-use spillgate::insight::{Report, Suggestion, Verdict};
+use spillgate::insight::{Report, Suggestion, Verdict, Who};
 use spillgate::rules::LimitDescription;
 
 use crate::callers::Names;
@@ -169,9 +169,12 @@ pub struct LimitReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct WholeLog {
     pub verdict: Verdict,
+    /// Whose requests are refused: one caller or a few callers have at least 80 % of the refused requests.
+    pub who: Who,
     /// What the limit did in the whole log, in whole sentences. It can name a caller.
     pub reason: String,
-    /// The suggestion of the hour in [`LimitReport::period`], if this hour has the same verdict.
+    /// The suggestion of the hour in [`LimitReport::period`], if this hour has the same verdict and the same
+    /// `who`.
     pub suggestion: Option<Suggestion>,
     /// The suggestion as a rules file.
     pub suggested_rules: Option<String>,
@@ -200,10 +203,12 @@ pub struct CallerCounts {
     pub counts: Counts,
 }
 
-/// The number of hours of the log with one verdict.
+/// The number of hours of the log with one verdict and one `who`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VerdictHours {
     pub verdict: Verdict,
+    /// Whose units were refused.
+    pub who: Who,
     pub hours: u64,
     /// The requests of these hours.
     pub requests: u64,
@@ -348,6 +353,10 @@ pub struct SuggestionResult {
     pub requests: Agreement,
     /// The verdict of today over the whole log.
     pub verdict_today: Verdict,
+    /// Whose requests are refused today, in the whole log.
+    pub who_today: Who,
     /// The verdict with the suggestion over the whole log.
     pub verdict_then: Option<Verdict>,
+    /// Whose requests are refused with the suggestion, in the whole log.
+    pub who_then: Option<Who>,
 }

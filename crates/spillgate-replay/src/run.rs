@@ -182,11 +182,11 @@ impl Run {
             let tally = &mut self.limits[first + index];
             let (refused, key) = (!decided.decision.allowed, decided.hit.key);
             tally.count(logged.time.as_nanos(), units, refused);
-            if !self.callers.add(first + index, key, refused, || caller_name(entries)) {
+            if !self.callers.add(first + index, key, refused, || caller_name(Some(rule), entries)) {
                 tally.further.add(refused);
             }
             if refused {
-                tally.refusals.add(logged, decided.decision, key, || caller_name(entries).to_string());
+                tally.refusals.add(logged, decided.decision, key, || caller_name(Some(rule), entries).to_string());
             }
         }
     }

@@ -115,6 +115,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
         longest_refusals: (1..=5).rev().map(refusal).collect(),
         hours: vec![VerdictHours {
             verdict: period.report.verdict,
+            who: period.report.who,
             hours: 2,
             requests: 20_000,
             refused_requests: 3_000,
@@ -126,7 +127,7 @@ fn limit(rule: &spillgate::rules::Rule, refused_percent: u64) -> LimitReport {
     .judged()
 }
 
-/// Runs an hour of requests. Most callers keep to the limit, some send many requests at once, and one sends requests
+/// Runs an hour of requests. Most callers send many requests at once, some keep to the limit, and one sends requests
 /// all the time.
 fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Period {
     let clock = ManualClock::at(Time::from_nanos(BEGIN_NS));
@@ -136,8 +137,8 @@ fn period(rule: &spillgate::rules::Rule, limit: &spillgate::rules::Limit) -> Per
     for second in 0..3_600_u64 {
         for user in 0..40_u64 {
             let requests = match user {
-                0 => 3,
-                1..10 => {
+                0 => 1,
+                1..30 => {
                     if second % 600 == user {
                         90
                     } else {
@@ -207,7 +208,9 @@ fn suggestions(rules: &Rules) -> Vec<SuggestionResult> {
         then: Counts { allowed: 19_500, refused: 500 },
         requests: Agreement { both_allow: 17_000, both_refuse: 500, only_old_refuses: 2_500, only_new_refuses: 0 },
         verdict_today: spillgate::insight::Verdict::Bursts,
+        who_today: spillgate::insight::Who::Many,
         verdict_then: Some(spillgate::insight::Verdict::Effective),
+        who_then: Some(spillgate::insight::Who::Many),
     };
     rules.rules().take(1).map(suggestion).collect()
 }

@@ -70,7 +70,9 @@ pub fn results(suggestions: &[Suggested], replayed: &Replayed) -> Vec<Suggestion
             then: counts(after),
             requests,
             verdict_today: whole_log.verdict,
+            who_today: whole_log.who,
             verdict_then: after.whole_log.as_ref().map(|whole_log| whole_log.verdict),
+            who_then: after.whole_log.as_ref().map(|whole_log| whole_log.who),
         })
     };
     suggestions.iter().zip(then).zip(replayed.agreements.iter().copied()).filter_map(result).collect()

@@ -4,7 +4,7 @@
 //! of a day, and a quiet hour says little about a limit that refuses in another one. So this module weighs the verdicts
 //! of all hours.
 
-use spillgate::insight::Verdict;
+use spillgate::insight::{Verdict, Who};
 use spillgate::text::thousands;
 
 use super::report::{LimitReport, VerdictHours, WholeLog};
@@ -13,6 +13,8 @@ use super::report::{LimitReport, VerdictHours, WholeLog};
 const REFUSES_MUCH: u64 = 10;
 /// A caller is named in the verdict if it has at least this part of all refusals.
 const MAIN_CALLER: f64 = 0.5;
+/// One caller or a few callers have the refusals if they have at least this part of them: four of five.
+const MOST: (u64, u64) = (4, 5);
 /// With fewer refusals, the part of one caller says nothing.
 const REFUSALS_MIN: u64 = 10;
 
@@ -21,9 +23,12 @@ impl LimitReport {
     #[must_use]
     pub fn judged(mut self) -> LimitReport {
         self.whole_log = self.verdict().map(|verdict| {
-            let same = self.period.as_ref().filter(|period| period.report.verdict == verdict);
+            let who = self.who();
+            let same =
+                self.period.as_ref().filter(|period| (period.report.verdict, period.report.who) == (verdict, who));
             WholeLog {
                 verdict,
+                who,
                 reason: self.reason(verdict),
                 suggestion: same.and_then(|period| period.report.suggestion),
                 suggested_rules: same.and_then(|period| period.suggested_rules.clone()),
@@ -39,6 +44,25 @@ impl LimitReport {
         let top = self.callers.top_refused.first().filter(|_| says_something)?;
         let part = top.counts.refused as f64 / self.refused_requests.max(1) as f64;
         (part >= MAIN_CALLER).then_some((&top.caller, part))
+    }
+
+    /// Returns whose requests are refused in the whole log. It is counted here, because the callers of one hour can be
+    /// others than those of the next hour.
+    fn who(&self) -> Who {
+        let (most, of) = MOST;
+        let has_most = |refused: &u64| refused.saturating_mul(of) >= self.refused_requests.saturating_mul(most);
+        let sums = self.callers.top_refused.iter().scan(0_u64, |sum, caller| {
+            *sum = sum.saturating_add(caller.counts.refused);
+            Some(*sum)
+        });
+        let with_most = sums.zip(1_u64..).find(|(sum, _)| has_most(sum)).map(|(_, callers)| callers);
+        match with_most {
+            _ if self.refused_requests == 0 => Who::Nobody,
+            Some(1) => Who::One,
+            // The list has ten callers at most.
+            Some(callers) if 2 * callers <= self.callers.counted => Who::Few,
+            _ => Who::Many,
+        }
     }
 
     fn verdict(&self) -> Option<Verdict> {
@@ -102,7 +126,8 @@ mod tests {
 
     fn hours(verdict: Verdict, hours: u64, requests: u64, refused_requests: u64) -> VerdictHours {
         let refusing_hours = if refused_requests > 0 { hours } else { 0 };
-        VerdictHours { verdict, hours, requests, refused_requests, refusing_hours }
+        let who = if refused_requests > 0 { Who::Many } else { Who::Nobody };
+        VerdictHours { verdict, who, hours, requests, refused_requests, refusing_hours }
     }
 
     fn judged(hours: &[VerdictHours]) -> WholeLog {
@@ -128,19 +153,33 @@ mod tests {
         );
         // The quiet hours have most requests, but the limit refuses many of all requests in the other hour.
         let much = judged(&[hours(Bursts, 1, 9_000, 6_000), hours(NeverBinding, 23, 11_000, 0)]);
-        assert_eq!(much.verdict, Bursts);
+        assert_eq!((much.verdict, much.who), (Bursts, Who::Many));
         // A quiet hour does not hide that a limit refuses, although the other hour says too little.
-        let little = judged(&[hours(NeverBinding, 1, 1_800, 0), hours(TooLittleToTell, 1, 18_000, 9_000)]);
-        assert_eq!((little.verdict, little.suggestion), (TooLittleToTell, None));
+        let little = judged(&[hours(NeverBinding, 1, 1_800, 0), hours(TooEarly, 1, 18_000, 9_000)]);
+        assert_eq!((little.verdict, little.suggestion), (TooEarly, None));
         let quiet = judged(&[hours(Effective, 1, 100, 0), hours(NeverBinding, 5, 9_000, 0)]);
         assert_eq!(
-            (quiet.verdict, &*quiet.reason),
-            (Effective, "The limit refuses no request of the log. 1 of 6 hours have this verdict.")
+            (quiet.verdict, quiet.who, &*quiet.reason),
+            (Effective, Who::Nobody, "The limit refuses no request of the log. 1 of 6 hours have this verdict.")
         );
-        assert_eq!(
-            judged(&[hours(NeverBinding, 5, 9_000, 0), hours(TooLittleToTell, 3, 200, 0)]).verdict,
-            NeverBinding
-        );
+        assert_eq!(judged(&[hours(NeverBinding, 5, 9_000, 0), hours(TooEarly, 3, 200, 0)]).verdict, NeverBinding);
+    }
+
+    #[test]
+    fn callers_with_four_fifths_of_the_refusals_have_them() {
+        let mut limit = crate::sample::sample().runs[0].limits[0].clone();
+        let mut who = |refused: &[u64], callers: u64, all: u64| {
+            let caller =
+                |refused: &u64| CallerCounts { caller: "a=1".into(), counts: Counts { allowed: 0, refused: *refused } };
+            limit.callers.top_refused = refused.iter().map(caller).collect();
+            (limit.callers.counted, limit.refused_requests) = (callers, all);
+            limit.who()
+        };
+        assert_eq!(who(&[], 9, 0), Who::Nobody);
+        assert_eq!(who(&[80, 20], 2, 100), Who::One);
+        assert_eq!(who(&[79, 21], 4, 100), Who::Few);
+        assert_eq!(who(&[79, 21], 3, 100), Who::Many, "two are most of three callers");
+        assert_eq!(who(&[7; 10], 1_000, 100), Who::Many, "ten have 70 %");
     }
 
     #[test]
@@ -150,6 +189,7 @@ mod tests {
         limit.callers.top_refused[0].caller = "a=1".into();
         limit.callers.top_refused[0].counts.refused = 2_980;
         let whole = limit.judged().whole_log.expect("there are hours");
+        assert_eq!(whole.who, Who::One);
         assert!(whole.reason.ends_with(" \"a=1\" has 99.3 % of the refusals."), "{}", whole.reason);
     }
 }

@@ -47,7 +47,7 @@ fn several_servers_are_shown_as_one() {
     assert_eq!((&highest["at_least"], &highest["at_most"]), (&3.0.into(), &Value::Null), "both servers have one rate");
     assert_eq!(limit["top_allowed"]["callers"][0]["name"], "user=ann");
     let text = folder.run_with(&arguments, &[]).stdout;
-    assert!(text.starts_with("d: user (") && text.contains("too little to tell"), "{text}");
+    assert!(text.starts_with("d: user (") && text.contains("too early"), "{text}");
     assert!(text.contains(r#""user=bob\u{1b}""#) && !text.contains('\u{1b}'), "the terminal obeys no client: {text}");
 }
 
@@ -190,14 +190,14 @@ fn page_and_command_agree_if_callers_are_hidden() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=off"]);
     (0..30).for_each(|user| drop(ask(&server, &format!("u{user}"), 1, 1)));
     ask(&server, "ann", 200, 1);
-    let members = ["verdict", "reason", "suggestion", "top_refused", "top_allowed"];
+    let members = ["verdict", "who", "reason", "suggestion", "top_refused", "top_allowed"];
     let of_limit = |page: Value| members.map(|member| page["limits"][0][member].clone());
-    // Every ten minutes, the counts in the lists of callers are halved. If this happens between the two answers, the
-    // test asks for both again.
+    // When a half hour begins, older units leave the lists of callers. If this happens between the two answers, or a
+    // second passes that a reason names, the test asks for both again.
     eventually("the page says what the command says", || {
         let from_command = of_limit(page(&folder, &[&admin(&server)]));
         let from_page = http::request(server.admin(), "GET", "/insight", &[], "").expect("the server answers").body;
-        assert_eq!(from_command[3]["callers"], json!([]));
+        assert_eq!(from_command[4]["callers"], json!([]));
         (from_command == of_limit(serde_json::from_str(&from_page).expect("it is JSON"))).then_some(())
     });
 }
@@ -230,7 +230,7 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     ask(&server, "ann", 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]).stdout;
     assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow mode)")), "{output}");
-    assert!(output.contains("too little to tell: if it refused: There were 4 requests."), "{output}");
+    assert!(output.contains("too early: if it refused: There were 4 requests."), "{output}");
     assert!(output.contains("50.0 % over the limit; 1 caller, 1 over the limit"), "{output}");
     assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");
 }

@@ -10,5 +10,6 @@ mod errors;
 mod memory;
 mod same_as_server;
 pub(crate) mod scenario;
+mod scenes;
 pub(crate) mod server;
 mod whole_log;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate::insight::{LimitInsight, Verdict};
+use spillgate::insight::{LimitInsight, Verdict, Who};
 use spillgate::rules::{Limit, Rule, Rules};
 use spillgate::{Clock, StoreCalls, Time};
 
@@ -84,6 +84,9 @@ pub(super) struct Histories {
     left_out: usize,
 }
 
+/// A verdict, whose units were refused, and the reason of the verdict.
+type Judged = (Verdict, Who, String);
+
 /// The history of a limit, and the position of this limit in the rules of one load.
 #[derive(Debug)]
 struct TrackedLimit {
@@ -91,7 +94,7 @@ struct TrackedLimit {
     /// The index of the limit in its rule.
     index: usize,
     history: Arc<LimitHistory>,
-    judged: Mutex<Option<(Time, Verdict, String)>>,
+    judged: Mutex<Option<(Time, Judged)>>,
 }
 
 /// The history of a limit. It lives exactly as long as the counters of the limit: a reload keeps both, or neither.
@@ -114,6 +117,7 @@ pub struct LimitView<'a> {
     pub rule: &'a Rule,
     pub limit: &'a Limit,
     insight: Option<&'a LimitInsight>,
+    hides_callers: bool,
     tracked: &'a TrackedLimit,
 }
 
@@ -200,7 +204,8 @@ impl Loaded {
         let tracked = self.histories.limits.get(number)?;
         let rule = self.rules.rules().nth(tracked.rule)?;
         let limit = rule.limits.get(tracked.index)?;
-        Some(LimitView { rule, limit, insight: self.insight(tracked.rule, tracked.index), tracked })
+        let (insight, hides_callers) = (self.insight(tracked.rule, tracked.index), self.insights.hides_callers);
+        Some(LimitView { rule, limit, insight, hides_callers, tracked })
     }
 
     /// Returns the hits since the server started of each limit that has a history, in the order of the limits' numbers.
@@ -221,22 +226,26 @@ impl LimitView<'_> {
         self.tracked.history.steps.lock().steps.iter().copied().collect()
     }
 
-    /// Returns the verdict of insight and its reason, both at most ten seconds old. Returns `None` if insight does not
+    /// Returns the verdict of insight, whose units were refused, and the reason, all at most ten seconds old. Returns `None` if insight does not
     /// watch the limit.
     #[must_use]
-    pub fn verdict(&self, now: Time) -> Option<(Verdict, String)> {
+    pub fn verdict(&self, now: Time) -> Option<(Verdict, Who, String)> {
         let insight = self.insight?;
         let mut judged = self.tracked.judged.lock();
         // If the clock was set back, the kept verdict can be from the future. Therefore the difference is absolute.
         let is_fresh = |at: Time| now.as_nanos().abs_diff(at.as_nanos()) < VERDICT_LIFE_NS;
-        let (_, verdict, reason) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
+        let (_, judged) = match judged.take().filter(|(at, ..)| is_fresh(*at)) {
             Some(fresh) => judged.insert(fresh),
             None => {
-                let report = insight.read(now).report();
-                judged.insert((now, report.verdict, report.reason))
+                let mut reading = insight.read(now);
+                if self.hides_callers {
+                    reading.hide_callers();
+                }
+                let report = reading.report();
+                judged.insert((now, (report.verdict, report.who, report.reason)))
             }
         };
-        Some((*verdict, reason.clone()))
+        Some(judged.clone())
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Insights {
     by_rule: Box<[InsightsOfRule]>,
     /// Whether samples keep the names of callers, and not only hashes of their keys.
     names: bool,
+    /// Whether reports leave out callers.
+    pub(super) hides_callers: bool,
     /// The maximum number of callers in each sample.
     callers: usize,
     unwatched: usize,
@@ -76,7 +78,8 @@ impl Insights {
             };
             by_rule.push(rule.limits.iter().map(watch).collect());
         }
-        Insights { by_rule: by_rule.into(), names, callers, unwatched }
+        let hides_callers = options.keys == CallerKeys::Off;
+        Insights { by_rule: by_rule.into(), names, hides_callers, callers, unwatched }
     }
 }
 
@@ -195,7 +198,7 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
             let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
             let key = answer.plan.hits[*hit].key;
             if loaded.insights.names {
-                insight.count_named(now, key, &take, || caller_name(descriptor.entries));
+                insight.count_named(now, key, &take, || caller_name(Some(rule), descriptor.entries));
             } else {
                 insight.count(now, key, &take);
             }
@@ -203,9 +206,19 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
     }
 }
 
-/// Returns the beginning of a descriptor as text: `user_id=7, path=/search`. Insight and replay show this text as the
-/// name of a caller.
-pub fn caller_name(entries: &[(&str, &str)]) -> CallerName {
-    let parts = |(index, (key, value))| [if index > 0 { ", " } else { "" }, key, "=", value];
-    CallerName::of(entries.iter().copied().enumerate().flat_map(parts))
+/// Returns a descriptor as text: `user_id=7, path=/search`. Insight and replay show this text as the name of a caller.
+///
+/// Entries that the rule fixes say nothing about the caller, so they are left out, unless the rule fixes all of them.
+pub fn caller_name(rule: Option<&Rule>, entries: &[(&str, &str)]) -> CallerName {
+    let steps = rule.map_or(&[][..], |rule| &rule.steps);
+    let is_fixed = |level: usize, value: &str| {
+        steps.get(level).is_some_and(|step| step.shared || step.value.as_deref() == Some(value))
+    };
+    let own = entries.iter().enumerate().filter(|(level, (_, value))| !is_fixed(*level, value));
+    let own = own.map(|(_, entry)| *entry);
+    if own.clone().next().is_some() {
+        CallerName::of_entries(own)
+    } else {
+        CallerName::of_entries(entries.iter().copied())
+    }
 }

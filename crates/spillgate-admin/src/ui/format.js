@@ -74,10 +74,19 @@ export function time(ms) {
 // "GMT+0100 (Central European Time)".
 export const zone = () => new Date().toTimeString().slice(9);
 
-const TONES = { too_strict: 'bad', bursts: 'warn', one_abuser: 'warn', never_binding: 'warn', effective: 'good', too_little_to_tell: 'faint' };
+const VERDICTS = {
+  too_early: ['too early', 'faint'], never_passes: ['can never pass', 'bad'], above_rate: ['above the rate', 'warn'], bursts: ['bursts', 'warn'],
+  effective: ['effective', 'good'], never_binding: ['never binding', 'warn'], unclear: ['unclear', 'faint'],
+};
+const WHO = { one: 'one caller', few: 'a few callers', many: 'many callers' };
 
-// The words of a verdict and their tone.
-export const verdict = (name) => (name ? [name.replaceAll('_', ' '), TONES[name] ?? 'faint'] : ['not watched', 'faint']);
+// The words of a verdict and their tone. Who has the refused units is only shown if it decides what to do.
+export function verdict({ verdict: name, who }) {
+  if (!name) return ['not watched', 'faint'];
+  const [text, tone] = VERDICTS[name];
+  if (name !== 'above_rate' && name !== 'bursts' || !WHO[who]) return [text, tone];
+  return [`${text} (${WHO[who]})`, name === 'above_rate' && who === 'many' ? 'bad' : tone];
+}
 
 // The entries of a path: "path=/login > user" is [["path", "/login"], ["user", null]].
 export function pathEntries(path) {
@@ -89,10 +98,14 @@ export function pathEntries(path) {
 
 // The entries of a caller of a rule. Null if its name does not say them for certain.
 export function callerEntries(name, path) {
-  // A server cuts a name at 64 bytes, or before the character there.
-  if (!name || new TextEncoder().encode(name).length > 60) return null;
-  const keys = pathEntries(path).map(([key]) => `${key}=`);
+  // A server cuts long values, and at last a name of 64 bytes or of a few less.
+  if (!name || name.includes('…') || new TextEncoder().encode(name).length > 60) return null;
+  // A name has only entries that the rule does not fix, or all entries if the rule fixes all.
+  const entries = pathEntries(path);
+  const isFixed = ([, value]) => value !== null && !value.includes('*');
+  const all = entries.every(isFixed);
+  const shown = all ? entries : entries.filter((entry) => !isFixed(entry));
   const parts = name.split(', ');
-  const isCertain = parts.length === keys.length && parts.every((part, index) => part.startsWith(keys[index]));
-  return isCertain ? parts.map((part, index) => [keys[index].slice(0, -1), part.slice(keys[index].length)]) : null;
+  if (parts.length !== shown.length || !parts.every((part, index) => part.startsWith(`${shown[index][0]}=`))) return null;
+  return entries.map((entry) => (isFixed(entry) && !all ? entry : [entry[0], parts.shift().slice(entry[0].length + 1)]));
 }

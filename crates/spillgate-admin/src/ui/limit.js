@@ -4,7 +4,7 @@ import { button, callerActions, ends, explainLink, scopeText, shadow, shadowForm
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
 import { fillOnce, h, outcome, section, setText, showError, table } from './dom.js';
-import { bytes, callerEntries, count, duration, durationMs, pathEntries, perSecond, plural, rate, share } from './format.js';
+import { bytes, callerEntries, count, duration, durationMs, pathEntries, perSecond, plural, rate, share, time } from './format.js';
 import { shadowMark, verdictBadge } from './rows.js';
 import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
 
@@ -46,10 +46,10 @@ async function copy(text, pre) {
   if (await done === false) throw new Error('The browser does not allow it. The text is selected: copy it with the keyboard.');
 }
 
-function suggestion(yaml) {
+function suggestion(yaml, evidence) {
   const output = outcome();
   const pre = h('pre', { tabindex: '0', 'aria-label': 'Suggested rule' }, yaml);
-  return [h('h3', 'Suggested rule'), pre, h('div.row', button('Copy', output, async () => {
+  return [h('h3', 'Suggested rule'), h('p', evidence), pre, h('div.row', button('Copy', output, async () => {
     await copy(yaml, pre);
     return 'Copied. Change the numbers in your own file, and keep its other options.';
   }), output)];
@@ -62,10 +62,10 @@ function callers(what, top, limit, output) {
       ['number', share(caller.units, top.units), bar('plain').set(caller.units, top.units).element],
       entries ? callerActions(limit.domain, entries, limit.rule, output) : ''];
   });
-  if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `No caller was ${what} in the last minutes.`));
+  if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `No caller was ${what} since ${time(top.since_ns / 1e6)}.`));
   const hidden = top.callers.every((caller) => caller.name === null);
   return h('section',
-    table('.callers', h('caption', `Most ${what}`), ['Caller', 'Units', 'Share', 'Do'], rows),
+    table('.callers', h('caption', `Most ${what}, since ${time(top.since_ns / 1e6)}`), ['Caller', 'Units', 'Share', 'Do'], rows),
     hidden && h('p.faint', 'With the setting “insight.keys: plain”, callers have names, and can be explained and blocked here.'));
 }
 
@@ -89,12 +89,12 @@ export function open([domain, rule, number]) {
   const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
   const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
-  const [verdict, most, done, refused, allowed, shadowBox, ruleBox, ruleText] = Array.from({ length: 8 }, () => h('div'));
+  const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText] = Array.from({ length: 7 }, () => h('div'));
   const [output, error, now] = [outcome(), outcome(), h('p.lede')];
   const content = h('div.columns', { hidden: true },
     h('section', { 'aria-label': 'Charts' }, traffic.element, near.element, wait.element),
     h('div.cards',
-      section('.card', 'insight', 'Does it do its job?', null, verdict, most, error),
+      section('.card', 'insight', 'Does it do its job?', null, verdict, error),
       section('.card', 'shadow', 'Shadow', null, shadowBox),
       section('.card', 'rule', 'The rule', null, ruleText, ruleBox)),
     done,
@@ -107,13 +107,11 @@ export function open([domain, rule, number]) {
   let [shownAt, shownKey, textKey] = [null, null, null];
 
   function showInsight(limit) {
-    fillOnce(verdict, [insight.verdict, insight.reason, insight.suggested_rules], () => [
+    fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.suggested_rules], () => [
       h('p', h('strong', insight.advice)),
       h('p', insight.options.binding === 'enforce' ? '' : 'If it refused: ', insight.reason),
-      ...(insight.suggested_rules ? suggestion(insight.suggested_rules) : [])]);
-    const { callers: [caller], units } = insight.top_refused;
-    const text = caller && insight.verdict !== 'one_abuser' ? `${caller.name ?? 'One caller'} has ${share(caller.units, units)} of what was ${shadowOf(limit) ? 'over the limit' : 'refused'} in the last minutes.` : '';
-    fillOnce(most, text, () => text);
+      insight.causes ? h('p', insight.causes) : '',
+      ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
     fillOnce(done, insight.spans, () => figures(insight.spans));
     fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
     fillOnce(allowed, insight.top_allowed, () => callers('allowed', insight.top_allowed, limit, output));
@@ -164,7 +162,7 @@ export function open([domain, rule, number]) {
       if (!limit) return;
       setText(subtitle, `${limit.domain}: ${limit.rule} – ${limit.summary}`);
       const shadowed = shadowOf(limit);
-      fillOnce(badges, [limit.verdict, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
+      fillOnce(badges, [limit.verdict, limit.who, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
       const [was, over] = [passedRate(limit), overRate(limit)];
       setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${shadowed ? 'over the limit. They pass, but count as refused below' : 'refused'}.`);
       fillOnce(shadowBox, [shadowed?.by, shadowed?.until_ms, shadowed?.scope, state.shadows?.scope_default], () => shadowCard(limit));
@@ -175,7 +173,7 @@ export function open([domain, rule, number]) {
       // A reload can put another limit here, or change its rule.
       if (shownKey !== keyOf(limit)) {
         shownKey = keyOf(limit);
-        [verdict, most, done, refused, allowed].forEach((node) => fillOnce(node, '', () => []));
+        [verdict, done, refused, allowed].forEach((node) => fillOnce(node, '', () => []));
         readInsight();
       }
       const key = `${shownKey} ${state.overview.server.id} ${state.overview.changes}`;

@@ -7,7 +7,9 @@ import { overRate, passedRate, shadowOf, state, sum } from './state.js';
 
 const SEARCH_FROM = 10;
 // Verdicts that ask for a change.
-export const URGENT = ['too_strict', 'bursts', 'one_abuser'];
+export const URGENT = ['above_rate', 'never_passes', 'bursts'];
+// Verdicts that say nothing about the limit.
+const UNKNOWN = [null, 'too_early', 'unclear'];
 
 export const limitLink = (limit) => `#/limit/${[limit.domain, limit.rule, limit.number].map(encodeURIComponent).join('/')}`;
 
@@ -24,7 +26,7 @@ const COLUMNS = [['name', 'Limit'], ['allowed', 'Allowed / s'], ['refused', 'Ref
 // Limits with a verdict that asks for a change come first, then those that refuse without a verdict.
 function rank(limit) {
   if (URGENT.includes(limit.verdict)) return 2;
-  return (limit.verdict ?? 'too_little_to_tell') === 'too_little_to_tell' && refusedShare(limit) > 0 ? 1 : 0;
+  return UNKNOWN.includes(limit.verdict) && refusedShare(limit) > 0 ? 1 : 0;
 }
 
 // The share of the last ten minutes, or of the last seconds if there is no history yet.
@@ -45,7 +47,7 @@ export function shadowMark(limit) {
 }
 
 export function verdictBadge(limit) {
-  const [text, tone] = verdictText(limit.verdict);
+  const [text, tone] = verdictText(limit);
   return h(`span.badge.${tone}`, text);
 }
 
@@ -81,7 +83,7 @@ function updateRow(row, limit) {
   setText(row.refusedText, share(wasRefused, wasAllowed + wasRefused));
   row.part.set(wasRefused, wasAllowed + wasRefused);
   row.picture.set([limit.history.passed, limit.history.over], `Last ten minutes: ${plural(wasAllowed, 'request')} allowed, ${count(wasRefused)} refused`);
-  fillOnce(row.verdict, limit.verdict, () => verdictBadge(limit));
+  fillOnce(row.verdict, [limit.verdict, limit.who], () => verdictBadge(limit));
   setText(row.reason, limit.reason ?? '');
   setAttribute(row.reason, 'title', limit.reason ?? null);
 }
@@ -119,7 +121,7 @@ export function limitsTable() {
     const words = search.value.toLowerCase().split(/\s+/);
     let left = 0;
     state.limits.forEach((limit, at) => {
-      const text = `${limit.label} ${limit.domain} ${limit.rule} ${limit.verdict ? verdictText(limit.verdict)[0] : ''} ${limit.algorithm}`.toLowerCase();
+      const text = `${limit.label} ${limit.domain} ${limit.rule} ${limit.verdict ? verdictText(limit)[0] : ''} ${limit.algorithm}`.toLowerCase();
       const fits = words.every((word) => text.includes(word));
       left += fits;
       rows[at].element.hidden = !fits;

@@ -154,8 +154,8 @@ pub(super) fn suggestions(report: &ReplayReport) -> Markup {
             refused(result.today),
             refused(result.then),
             together(&result.requests),
-            badge(Some(result.verdict_today)),
-            html! { @if let Some(verdict) = result.verdict_then { (badge(Some(verdict))) } @else { "not known" } },
+            badge(Some((result.verdict_today, result.who_today))),
+            html! { @if let Some(then) = result.verdict_then.zip(result.who_then) { (badge(Some(then))) } @else { "not known" } },
         ]
     };
     let table = Table {

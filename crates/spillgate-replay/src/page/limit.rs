@@ -1,12 +1,12 @@
 //! The section of one limit: whether it works, what to change, its pictures, and the requests that it refuses.
 
 use maud::{Markup, html};
-use spillgate::insight::Verdict;
+use spillgate::insight::{Verdict, Who};
 use spillgate::text::thousands;
 use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
-use super::words::{advice, badge, count, limit_name, percent, quota, seen, share, time, times, wait};
+use super::words::{Seen, advice, badge, count, limit_name, percent, quota, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -42,20 +42,22 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
     }
 }
 
-pub(super) fn verdict(limit: &LimitReport) -> Option<Verdict> {
-    limit.whole_log.as_ref().map(|whole_log| whole_log.verdict)
+pub(super) fn verdict(limit: &LimitReport) -> Option<Seen> {
+    limit.whole_log.as_ref().map(|whole_log| (whole_log.verdict, whole_log.who))
 }
 
 /// Says what the reader can do. If there is no number to change, a caller with most of the refusals is named.
 pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     let verdict = verdict(limit);
-    let is_about_callers = matches!(verdict, Some(Verdict::OneAbuser | Verdict::TooLittleToTell));
+    let is_about_callers =
+        matches!(verdict, Some((Verdict::AboveRate, Who::One) | (Verdict::TooEarly | Verdict::Unclear, _)));
     let main_caller = limit.main_caller().filter(|_| is_about_callers);
     let suggestion = limit.whole_log.as_ref().and_then(|whole_log| whole_log.suggestion.as_ref());
     html! {
         @if let Some((name, part)) = main_caller {
-            "Keep the limit, and look at " (seen(name)) ", which has " (percent(part)) " of the refusals."
-        } @else if verdict == Some(Verdict::TooLittleToTell) {
+            "Keep the limit, and look at " (seen(name)) ", which has " (percent(part))
+            " of the refusals. Before you block it: it can be many people behind one address or key."
+        } @else if matches!(verdict, Some((Verdict::TooEarly, _))) {
             @if limit.refused_requests > 0 { "Look at the callers that it refuses." }
             @else { "Nothing: it refuses no request of this log." }
         } @else {
@@ -71,13 +73,15 @@ fn hour(limit: &LimitReport, period: &Period) -> Markup {
         if limit.refused_requests > 0 { "The hour with the most refusals" } else { "The hour of the highest use" };
     html! {
         p class="hours" {
-            (which) ", " (times(period.from_ns, period.to_ns)) ": " (period.report.verdict.words()) ". "
-            (seen(&period.report.reason))
+            (which) ", " (times(period.from_ns, period.to_ns)) ": "
+            (period.report.verdict.words_with(period.report.who)) ". " (seen(&period.report.reason))
+            @if let Some(causes) = period.report.causes { " " (causes) }
+            @if let Some(evidence) = &period.report.evidence { " " (seen(evidence)) }
             @if hours > 1 {
                 " All hours with requests: "
-                @for (index, VerdictHours { verdict, hours, .. }) in limit.hours.iter().enumerate() {
+                @for (index, VerdictHours { verdict, who, hours, .. }) in limit.hours.iter().enumerate() {
                     @if index > 0 { ", " }
-                    (count(*hours, "hour")) " " (verdict.words())
+                    (count(*hours, "hour")) " " (verdict.words_with(*who))
                 }
                 "."
             }
@@ -101,7 +105,7 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
                     (instead((then.refused, sum(then)), (today.refused, sum(today)), "its requests"))
-                    @if let Some(verdict) = result.verdict_then { "Its verdict would be: " (badge(Some(verdict))) }
+                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) " " }
                     (all_rules(&result.requests))
                 } @else {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."

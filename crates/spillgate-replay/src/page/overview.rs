@@ -30,8 +30,11 @@ pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
 fn lede(run: &RunReport) -> Markup {
     let all = requests(run);
     let attention = run.limits.iter().filter(|limit| needs_attention(verdict(limit))).count();
-    let unknown =
-        run.limits.iter().filter(|limit| matches!(verdict(limit), None | Some(Verdict::TooLittleToTell))).count();
+    let unknown = run
+        .limits
+        .iter()
+        .filter(|limit| matches!(verdict(limit), None | Some((Verdict::TooEarly | Verdict::Unclear, _))))
+        .count();
     html! {
         @if all == 0 {
             "No request was decided. "

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use spillgate::Algorithm;
-use spillgate::insight::{Suggestion, Urgency, Verdict};
+use spillgate::insight::{Suggestion, Urgency, Verdict, Who};
 use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::text::{self, thousands};
 use spillgate::units::format_duration;
@@ -12,6 +12,9 @@ use spillgate_service::text::clean;
 
 use crate::calendar::utc;
 use crate::report::RunReport;
+
+/// What insight has seen, and whose units were refused.
+pub(super) type Seen = (Verdict, Who);
 
 /// A space at which no line is broken.
 const FIXED_SPACE: char = '\u{a0}';
@@ -100,30 +103,30 @@ pub(super) fn times(from_ns: u64, to_ns: u64) -> String {
 }
 
 /// Returns what the reader can do.
-pub(super) const fn advice_of(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
-        Some(verdict) => verdict.advice(),
+pub(super) const fn advice_of(judged: Option<Seen>) -> &'static str {
+    match judged {
+        Some((verdict, who)) => verdict.advice(who),
         None => "Read the note.",
     }
 }
 
 /// Returns whether the reader should change something.
-pub(super) const fn needs_attention(verdict: Option<Verdict>) -> bool {
-    match verdict {
-        Some(verdict) => matches!(verdict.urgency(), Urgency::High | Urgency::Low),
+pub(super) const fn needs_attention(judged: Option<Seen>) -> bool {
+    match judged {
+        Some((verdict, who)) => matches!(verdict.urgency(who), Urgency::High | Urgency::Low),
         None => false,
     }
 }
 
 /// Returns a verdict with a sign, so that colours are not needed.
-pub(super) fn badge(verdict: Option<Verdict>) -> Markup {
-    let (class, sign) = match verdict.map_or(Urgency::Unknown, Verdict::urgency) {
+pub(super) fn badge(judged: Option<Seen>) -> Markup {
+    let (class, sign) = match judged.map_or(Urgency::Unknown, |(verdict, who)| verdict.urgency(who)) {
         Urgency::High => ("bad", "✕"),
         Urgency::Low => ("warn", "▲"),
         Urgency::None => ("good", "✓"),
         Urgency::Unknown => ("faint", "?"),
     };
-    let name = verdict.map_or("no verdict", Verdict::words);
+    let name = judged.map_or_else(|| "no verdict".to_owned(), |(verdict, who)| verdict.words_with(who));
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) } " " (name) } }
 }
 
@@ -145,8 +148,9 @@ pub(super) fn units_of(limit: &LimitDescription, units: u64) -> String {
 }
 
 /// Returns what the reader can do, with the numbers that insight suggests.
-pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggestion: Option<&Suggestion>) -> String {
-    let plain = advice_of(verdict);
+pub(super) fn advice(limit: &LimitDescription, judged: Option<Seen>, suggestion: Option<&Suggestion>) -> String {
+    let plain = advice_of(judged);
+    let verdict = judged.map(|(verdict, _)| verdict);
     let Some(suggestion) = suggestion else { return plain.to_owned() };
     let new_limit = (suggestion.limit != limit.limit).then(|| units_of(limit, suggestion.limit));
     let changed = match suggestion.burst {
@@ -166,6 +170,7 @@ pub(super) fn advice(limit: &LimitDescription, verdict: Option<Verdict>, suggest
     };
     match verdict {
         Some(Verdict::Bursts) => format!("{changed}, unless you want to refuse bursts."),
+        Some(Verdict::AboveRate) => format!("{changed}, or keep it if it protects something that cannot do more."),
         _ => format!("{changed}."),
     }
 }
@@ -228,9 +233,10 @@ mod tests {
         };
         let windows = LimitDescription { algorithm: "fixed_window".into(), capacity: 60, ..limit.clone() };
         let says = |limit: &LimitDescription, verdict, units, burst| {
-            advice(limit, Some(verdict), Some(&Suggestion::new(units, burst)))
+            advice(limit, Some((verdict, Who::Many)), Some(&Suggestion::new(units, burst)))
         };
-        assert_eq!(says(&limit, Verdict::TooStrict, 90, Some(10)), "Raise the limit to 90 per minute.");
+        let kept = "Raise the limit to 90 per minute, or keep it if it protects something that cannot do more.";
+        assert_eq!(says(&limit, Verdict::AboveRate, 90, Some(10)), kept);
         assert_eq!(
             says(&limit, Verdict::Bursts, 60, Some(25)),
             "Raise the burst to 25, unless you want to refuse bursts."
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(says(&windows, Verdict::NeverBinding, 20, None), "Lower the limit to 20 per minute.");
         let bucket = "Use a token bucket of 60 per minute with a burst of 99, unless you want to refuse bursts.";
         assert_eq!(says(&windows, Verdict::Bursts, 60, Some(99)), bucket);
-        assert_eq!(advice(&limit, Some(Verdict::Effective), None), "Keep it.");
+        assert_eq!(advice(&limit, Some((Verdict::Effective, Who::Nobody)), None), "Keep it.");
     }
 
     #[test]

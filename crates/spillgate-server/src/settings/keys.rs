@@ -267,7 +267,7 @@ pub const KEYS: &[Key] = &[
          many limits. A caller takes about 600 bytes, and a limit about 25 kB. off means that the server watches no caller",
         |s, v| s.insight.max_callers = v.count_or("off", 64..=10_000_000)?.map_or(0, as_usize)),
     key!("insight.keys", One "FORM", "hashed",
-        "How /insight and /top show the callers with the most units: off, hashed, or plain (the first 64 bytes of the descriptor, \
+        "How /insight and /top show the callers with the most units: off, hashed, or plain (the descriptor in at most 64 bytes, \
          which can be personal data)",
         |s, v| s.insight.keys = v.word(&[
             ("off", CallerKeys::Off), ("hashed", CallerKeys::Hashed), ("plain", CallerKeys::Plain),

@@ -58,7 +58,7 @@ fn insight_has_the_requests_of_each_limit() {
         assert_eq!(span["window_count"]["highest"], json!({"at_least": 4.0, "at_most": 5.0}));
         assert_eq!(span["use_share"]["highest"]["at_most"], json!(1.0));
     }
-    assert_eq!(found["verdict"], "too_little_to_tell");
+    assert_eq!((&found["verdict"], &found["who"]), (&json!("too_early"), &json!("one")));
     assert_eq!(found["reading"], Value::Null, "readings are only for those who ask for them");
     assert!(limit(&app, "/insight?readings=true", "user_id")["reading"].is_object());
 }
@@ -77,6 +77,28 @@ fn the_callers_with_the_most_units_are_shown_as_the_settings_say() {
             assert!(shown.iter().all(|caller| caller["name"].as_str() == name && caller["units"] == 2), "{shown:?}");
         }
     }
+}
+
+#[test]
+fn a_name_has_the_entries_that_the_rule_does_not_fix() {
+    let app = app(CallerKeys::Plain);
+    let path = format!("/v1/{}", "projects/".repeat(12));
+    reload(
+        &app,
+        format!(
+            "domain: api\ndescriptors:\n  - key: path\n    value: {path}\n    rate_limit: {{unit: hour, limit: 5}}\n    \
+             descriptors:\n      - {{key: tenant, rate_limit: {{unit: hour, limit: 5}}}}\n  - key: group\n    value: a*\n    \
+             share_threshold: true\n    descriptors:\n      - {{key: user, rate_limit: {{unit: hour, limit: 5}}}}\n"
+        ),
+    );
+    let name = |descriptor: Value, rule: &str| {
+        check(&app, &json!({"domain": "api", "descriptors": [descriptor]}).to_string());
+        limit(&app, "/top", rule)["allowed"]["callers"][0]["name"].as_str().expect("names are kept").to_owned()
+    };
+    assert_eq!(name(json!({"path": path, "tenant": "acme"}), &format!("path={path} > tenant")), "tenant=acme");
+    assert_eq!(name(json!({"group": "abc", "user": "7"}), "group=a* > user"), "user=7");
+    let all = name(json!({"path": path}), &format!("path={path}"));
+    assert!(all.starts_with("path=/v1/projects/") && all.contains('…') && all.len() <= 64, "{all}");
 }
 
 #[test]
@@ -188,7 +210,7 @@ descriptors:
 "#
         .to_owned(),
     );
-    for step in 0..13 {
+    for step in 0..182 {
         for user in 0..20 {
             for descriptor in [
                 format!(r#"{{"job":"{user}"}}"#),

@@ -19,7 +19,8 @@ fn a_suggestion_is_as_the_file_says() {
     let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 100}}]".to_owned();
     let rules = Rules::parse(&[RulesFile { name: "api.yaml".to_owned(), text }]).expect("the rules are valid");
     app.service.replace_rules(rules);
-    for _ in 0..10 {
+    // A lower limit is suggested after an hour of requests.
+    for _ in 0..61 {
         for user in 0..20 {
             let body = json!({"domain": "api", "descriptors": [{ "user": user }]});
             assert_eq!(app.post("/v1/check", &body.to_string()).status, 200);

@@ -267,7 +267,7 @@ fn verdicts_are_those_of_insight_and_at_most_ten_seconds_old() {
     };
     check(&app, "user_id", 1);
     let (verdict, reason, attention) = said(&overview(&app));
-    assert_eq!((verdict, attention), (json!("too_little_to_tell"), json!(1)));
+    assert_eq!((verdict, attention), (json!("too_early"), json!(2)));
     check(&app, "user_id", 1);
     app.clock.advance(Duration::from_secs(9));
     assert_eq!(said(&overview(&app)).1, reason, "the samples are not read again");

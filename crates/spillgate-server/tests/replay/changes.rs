@@ -95,7 +95,8 @@ descriptors:
         let of_file = &by_file.runs[1].limits[index];
         assert_eq!(result.then, Counts { allowed: of_file.allowed_requests, refused: of_file.refused_requests });
         assert_eq!(result.requests, by_file.agreements[0]);
-        assert_eq!(result.verdict_then, of_file.whole_log.as_ref().map(|whole_log| whole_log.verdict));
+        let then = of_file.whole_log.as_ref().map(|whole_log| (whole_log.verdict, whole_log.who));
+        assert_eq!(result.verdict_then.zip(result.who_then), then);
         let limit = &today.runs[0].limits[index];
         assert_eq!(result.today, Counts { allowed: limit.allowed_requests, refused: limit.refused_requests });
     }

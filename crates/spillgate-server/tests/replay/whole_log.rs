@@ -41,14 +41,11 @@ fn a_quiet_hour_does_not_hide_an_hour_with_refusals() {
         (begin..begin + 3_600).step_by(step).map(line).collect::<String>()
     };
     let text = replay(&(hour(0, 1) + &hour(3_600, 10)), &[&ADDRESS[..], &["--suggest"]].concat());
-    assert!(
-        text.contains(
-            "  the whole log: too little to tell. The limit refuses 45.4 % of its requests, in 1 of 2 hours."
-        ),
-        "{text}"
-    );
+    let verdict =
+        "  the whole log: above the rate (many callers). The limit refuses 45.4 % of its requests, in 1 of 2 hours.";
+    assert!(text.contains(verdict), "{text}");
     assert!(text.contains("  the hour with the most refusals, up to 2026-03-01 12:59:59 UTC:\n"), "{text}");
-    assert!(!text.contains("never binding") && text.contains("Insight suggests nothing for these rules."), "{text}");
+    assert!(!text.contains("never binding") && text.contains("  suggested: 61 per minute, burst 2\n"), "{text}");
 }
 
 #[test]
@@ -60,7 +57,9 @@ fn a_scraper_with_nearly_all_refusals_is_named() {
     };
     let log: String = (0..3_600).map(lines).collect();
     let text = replay(&log, &ADDRESS);
+    assert!(text.contains("  the whole log: above the rate (one caller). "), "{text}");
     assert!(text.contains("\"remote_address=203.0.113.9\" has 100.0 % of the refusals."), "{text}");
+    assert!(text.contains("Before you block it: it can be many people behind one address or key."), "{text}");
 }
 
 #[test]

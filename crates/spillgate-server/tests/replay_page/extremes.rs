@@ -1,5 +1,7 @@
 //! Reports that are as large, as small or as hostile as a report can be.
 
+use std::cmp::Reverse;
+
 use super::samples::{BEGIN_NS, attention, shop};
 use spillgate::rules::LimitDescription;
 use spillgate_replay::report::*;
@@ -104,7 +106,7 @@ pub(crate) fn forty_limits() -> ReplayReport {
         callers.for_each(|caller| caller.caller = "caller 3f9a21c0".into());
         limits.push(limit);
     }
-    limits.sort_by_key(|limit| limit.whole_log.as_ref().map(|whole_log| attention(whole_log.verdict)));
+    limits.sort_by_key(|limit| Reverse(attention(limit)));
     report
 }
 

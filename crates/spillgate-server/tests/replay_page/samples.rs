@@ -2,6 +2,7 @@
 //!
 //! The verdicts come from real insight on an hour of simulated traffic.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use spillgate::insight::{CallerName, LimitInsight, Options, Reading, Take};
@@ -178,6 +179,7 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
         hours: vec![
             VerdictHours {
                 verdict: period.report.verdict,
+                who: period.report.who,
                 hours: 3,
                 requests: allowed,
                 refused_requests: refused,
@@ -185,6 +187,7 @@ fn limit(rule: &Rule, traffic: (Traffic, u64), requests: u64, refused: u64) -> L
             },
             VerdictHours {
                 verdict: spillgate::insight::Verdict::NeverBinding,
+                who: spillgate::insight::Who::Nobody,
                 hours: 21,
                 requests: allowed / 4,
                 refused_requests: 0,
@@ -209,7 +212,7 @@ pub(crate) fn shop() -> ReplayReport {
     let limits = rules.rules().zip(TRAFFIC).zip(numbers);
     let mut limits: Vec<_> =
         limits.map(|((rule, traffic), (all, refused))| limit(rule, traffic, all, refused)).collect();
-    limits.sort_by_key(|limit| limit.whole_log.as_ref().map(|whole_log| attention(whole_log.verdict)));
+    limits.sort_by_key(|limit| Reverse(attention(limit)));
     let timeline = day(1_250_000, 8);
     let Counts { allowed, refused } = sum(&timeline);
     let run = RunReport {
@@ -263,10 +266,9 @@ pub(crate) fn shop() -> ReplayReport {
     }
 }
 
-pub(crate) fn attention(verdict: spillgate::insight::Verdict) -> u8 {
-    use spillgate::insight::Verdict::*;
-    let order = [TooStrict, Bursts, OneAbuser, NeverBinding, Effective, TooLittleToTell];
-    order.iter().position(|other| *other == verdict).expect("it is in the list") as u8
+/// Returns how much a limit needs attention. Lists show the highest number first.
+pub(crate) fn attention(limit: &LimitReport) -> u8 {
+    limit.whole_log.as_ref().map_or(0, |whole_log| whole_log.verdict.attention(whole_log.who))
 }
 
 fn comparison(run: &RunReport) -> Comparison {
@@ -321,7 +323,9 @@ fn suggestions(run: &RunReport) -> Vec<SuggestionResult> {
                 only_new_refuses: 0,
             },
             verdict_today: whole_log.verdict,
+            who_today: whole_log.who,
             verdict_then: Some(spillgate::insight::Verdict::Effective),
+            who_then: Some(spillgate::insight::Who::Nobody),
         })
     };
     run.limits.iter().filter_map(suggestion).collect()

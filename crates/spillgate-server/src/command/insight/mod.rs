@@ -94,7 +94,7 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     }
     let report = |limit: Limit| Reported { report: limit.reading.report(), limit };
     let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
-    limits.sort_by_key(|reported| Reverse(reported.report.verdict.attention()));
+    limits.sort_by_key(|reported| Reverse(reported.report.verdict.attention(reported.report.who)));
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
 }
 
@@ -114,7 +114,7 @@ fn limit_as_json(reported: &Reported) -> Value {
     let mut merged = Map::new();
     for part in [
         json(serde_json::to_value(name)),
-        json!({ "suggested_rules": suggested_rules, "advice": reported.report.verdict.advice() }),
+        json!({ "suggested_rules": suggested_rules, "advice": reported.report.verdict.advice(reported.report.who) }),
         json(serde_json::to_value(&reported.report)),
     ] {
         if let Value::Object(members) = part {

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use spillgate::insight::{Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Urgency, Verdict};
+use spillgate::insight::{
+    Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Urgency, Verdict, Who,
+};
 use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
 
@@ -44,7 +46,9 @@ pub(crate) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
 fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let report = &reported.report;
     let passes = reported.limit.name.options.passing().is_some();
-    let mut lines = vec![title(&reported.limit.name, terminal), verdict(report, passes, terminal)];
+    let mut lines = vec![title(&reported.limit.name, terminal)];
+    lines.extend(verdict(report, passes, terminal));
+    lines.push(advice(report.verdict, report.who));
     let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
     lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span, passes))));
     let [.., hour] = &report.spans;
@@ -61,21 +65,30 @@ pub(crate) fn title(limit: &LimitDescription, terminal: &Terminal) -> String {
     format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))
 }
 
-/// Returns the name of a verdict, coloured.
-pub(crate) fn verdict_name(verdict: Verdict, terminal: &Terminal) -> String {
-    let tone = match verdict.urgency() {
+/// Returns the name of a verdict, coloured. `who` has the refused units.
+pub(crate) fn verdict_name(verdict: Verdict, who: Who, terminal: &Terminal) -> String {
+    let tone = match verdict.urgency(who) {
         Urgency::High => Tone::Bad,
         Urgency::Low => Tone::Warn,
         Urgency::None => Tone::Good,
         Urgency::Unknown => Tone::Faint,
     };
-    terminal.paint(tone, verdict.words())
+    terminal.paint(tone, &verdict.words_with(who))
 }
 
-/// Returns the line with the verdict and its reason. `passes` says whether requests over the limit pass.
-pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> String {
+/// Returns the lines with the verdict, its reason, and what can be the cause. `passes` says whether requests over the
+/// limit pass.
+pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> impl Iterator<Item = String> {
     let condition = if passes { "if it refused: " } else { "" };
-    format!("  {}: {condition}{}", verdict_name(report.verdict, terminal), clean(&report.reason))
+    let name = verdict_name(report.verdict, report.who, terminal);
+    let verdict = format!("  {name}: {condition}{}", clean(&report.reason));
+    let causes = report.causes.map(|causes| format!("  cause: {causes}"));
+    [Some(verdict), causes].into_iter().flatten()
+}
+
+/// Returns the line that says what an operator can do.
+pub(crate) fn advice(verdict: Verdict, who: Who) -> String {
+    format!("  what to do: {}", verdict.advice(who))
 }
 
 /// Returns the figures of the callers of a span, each as `burst needed 1 (median), ...`.
@@ -99,6 +112,9 @@ pub(crate) fn tops(report: &Report, passes: bool) -> impl Iterator<Item = String
 }
 
 fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>) {
+    if let Some(evidence) = &reported.report.evidence {
+        push_line(text, &format!("  {evidence}"), width);
+    }
     match (&reported.limit.suggested_rules, &reported.report.suggestion) {
         (Some(rules), _) => push_rules(text, rules),
         (None, Some(suggestion)) => {

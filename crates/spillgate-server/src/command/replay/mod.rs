@@ -87,7 +87,7 @@ fn report(replay: &Replay, inputs: &Inputs, terminal: &mut Terminal) -> Result<R
     let mut runs = std::mem::take(&mut passed.replayed.runs);
     for run in &mut runs {
         run.limits.sort_by_key(|limit| {
-            Reverse(limit.whole_log.as_ref().map_or(0, |whole_log| whole_log.verdict.attention()))
+            Reverse(limit.whole_log.as_ref().map_or(0, |whole_log| whole_log.verdict.attention(whole_log.who)))
         });
     }
     Ok(ReplayReport {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
 use spillgate::text::{count, thousands};
 use spillgate::units::format_duration;
@@ -11,7 +12,7 @@ use spillgate_replay::report::{
 };
 use spillgate_replay::utc;
 
-use crate::command::insight::render::{counts, figures, push_line, push_rules, title, verdict, verdict_name};
+use crate::command::insight::render::{advice, counts, figures, push_line, push_rules, title, verdict, verdict_name};
 use crate::command::terminal::{Terminal, Tone, clean, duration};
 
 /// How many refusals of each list are printed, at most. JSON and HTML have more.
@@ -114,8 +115,12 @@ fn limit(lines: &mut Lines<'_>, report: &LimitReport) {
         lines.push(&format!("  {note}"));
     }
     if let Some(whole_log) = &report.whole_log {
-        let verdict = verdict_name(whole_log.verdict, lines.terminal);
+        let verdict = verdict_name(whole_log.verdict, whole_log.who, lines.terminal);
         lines.push(&format!("  the whole log: {verdict}. {}", clean(&whole_log.reason)));
+        // A log that is too short gets no longer if somebody waits.
+        if whole_log.verdict != Verdict::TooEarly {
+            lines.push(&advice(whole_log.verdict, whole_log.who));
+        }
     }
     if let Some(shown) = &report.period {
         period(lines, report, shown);
@@ -136,7 +141,7 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let length = format_duration(Duration::from_nanos(hour.span_ns));
     let which = if report.refused_requests > 0 { "with the most refusals" } else { "of the highest use" };
     lines.push(&format!("  the hour {which}, up to {} UTC:", date_time(period.to_ns)));
-    lines.push(&verdict(insight, passes, lines.terminal));
+    verdict(insight, passes, lines.terminal).for_each(|line| lines.push(&line));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {
@@ -144,6 +149,9 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
             _ => String::new(),
         };
         lines.push(&format!("    last {length}: {figure}{error}"));
+    }
+    if let Some(evidence) = &insight.evidence {
+        lines.push(&format!("  {evidence}"));
     }
 }
 
@@ -234,10 +242,12 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
     let burst = result.suggested_burst.map(|burst| format!(", burst {}", thousands(burst))).unwrap_or_default();
     let size = limit_size(result.suggested_limit, result.limit.window_ns);
     lines.push(&format!("  suggested: {size}{burst}"));
-    for (name, counts, found) in
-        [("today", result.today, Some(result.verdict_today)), ("then", result.then, result.verdict_then)]
-    {
-        let verdict = found.map(|found| format!("; {}", verdict_name(found, lines.terminal))).unwrap_or_default();
+    for (name, counts, found) in [
+        ("today", result.today, Some((result.verdict_today, result.who_today))),
+        ("then", result.then, result.verdict_then.zip(result.who_then)),
+    ] {
+        let verdict =
+            found.map(|(verdict, who)| format!("; {}", verdict_name(verdict, who, lines.terminal))).unwrap_or_default();
         lines.push(&format!("  {name}: {}{verdict}", allowed_and_refused(counts)));
     }
     let requests = &result.requests;

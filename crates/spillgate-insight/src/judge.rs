@@ -1,0 +1,531 @@
+//! Chooses the verdict on a limit, and writes its reason.
+//!
+//! A caller has a lower and an upper figure, because a refused request can come again. A caller is above the rate, or
+//! keeps to it, only if both figures say so. Callers count by their refused units, so that one caller with most of them
+//! counts more than many that were refused once.
+
+use super::model::{Counting, Model};
+use super::reading::{Reading, SampledCaller, Span, TopCaller};
+use super::refused::{MOST, Refused};
+use super::suggest::Suggested;
+use super::verdict::{Verdict, Who};
+use super::words::{percent, rounded_time};
+use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
+
+/// A verdict needs at least this many requests.
+const MIN_REQUESTS: u64 = 100;
+/// A verdict needs requests in at least this many minutes of the last hour.
+const MIN_MINUTES: usize = 3;
+/// If a verdict needs an hour of requests, this time is enough, because there may be minutes without requests.
+const NEARLY_AN_HOUR_NS: u64 = LONGEST_SPAN_NS - 3 * MINUTE_NS;
+/// A limit is never binding if the caller that uses most of it uses less than this share of the limit.
+const HARDLY_USED: f64 = 0.5;
+/// A caller whose refused units are this many times what the limit could allow is above the rate, however its requests
+/// are divided into new ones and retries.
+const HEAVY_TIMES: f64 = 5.0;
+/// Clients of a crowd that retry at once ask for several times the rate, although each wants little. So for many
+/// callers, more is needed to say that they are above the rate.
+const HEAVY_TIMES_OF_MANY: f64 = 10.0;
+/// A caller outside the sample is above the rate if it got at least this share of the rate, ...
+const USES_RATE: f64 = 0.9;
+/// ... and asked for at least this many times the rate.
+const ASKS_TIMES: f64 = 1.2;
+/// There are verdicts on the other requests only if at most this share of all requests can never pass.
+const NEVER_PASSES: f64 = 0.05;
+/// A limit is effective if it refuses at most this share of its callers, and of the units.
+const REFUSES_LITTLE: f64 = 0.10;
+/// In a minute, many callers were above the rate if there were at least this many times as many as in any other.
+const MANY_ABOVE: f64 = 0.2;
+
+/// A verdict with its reason, and with a better limit if there is one.
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    pub(super) who: Who,
+    pub(super) reason: String,
+    pub(super) suggested: Option<Suggested>,
+}
+
+/// What a refused caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// More than the rate in most of the minutes in which it asked.
+    Above,
+    /// More than the rate, but not in most of these minutes.
+    AboveForShort,
+    /// Never more than the rate, but too much at once.
+    Bursty,
+    Unknown,
+}
+
+/// How many refused units those callers have that are of each kind, among the callers that decide the verdict.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kinds {
+    all: f64,
+    above: f64,
+    above_for_short: f64,
+    bursty: f64,
+    /// The units of callers with many times what the limit could allow. These callers are also in `above`.
+    heavy: f64,
+}
+
+/// What is known of the minutes of the last hour in which there were requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Minutes {
+    /// The number of minutes with requests.
+    asked: usize,
+    /// How many minutes ago the first minute with requests was.
+    first: usize,
+    /// The number of minutes in which many callers were above the rate: a lower and an upper bound.
+    above: (usize, usize),
+    /// How many minutes ago the last of them was, at least.
+    last_above: usize,
+}
+
+/// Everything that the verdict is made of.
+struct Judge<'a> {
+    reading: &'a Reading,
+    span: &'a Span,
+    minutes: Minutes,
+    /// The time in which requests came.
+    watched_ns: u64,
+}
+
+impl Judged {
+    fn new(verdict: Verdict, reason: String) -> Judged {
+        Judged { verdict, who: Who::Nobody, reason, suggested: None }
+    }
+
+    /// Judges a limit by all that was seen in the last hour.
+    pub(super) fn of(reading: &Reading) -> Judged {
+        let span = &reading.spans[SPANS_NS.len() - 1];
+        let minutes = Minutes::of(&span.sampled.callers);
+        let watched_ns = reading.now_ns.saturating_sub(reading.since_ns).min(minutes.first as u64 * MINUTE_NS);
+        let judge = Judge { reading, span, minutes, watched_ns };
+        let refused = Refused::of(reading);
+        let mut judged = judge.judge(refused.as_ref());
+        judged.who = refused.map_or(Who::Nobody, |refused| refused.who);
+        let (requests, oversized) = (span.counts.requests, span.counts.oversized_requests);
+        if let Some(cost) = span.counts.oversized_units.checked_div(oversized) {
+            let most = reading.limit.burst;
+            let never = format!(
+                "{oversized} of {requests} requests cost more than {most}, so they can never pass. On average, they cost {cost}."
+            );
+            judged.reason = format!("{never} {}", judged.reason).trim_end().to_owned();
+        }
+        judged
+    }
+}
+
+impl Judge<'_> {
+    fn judge(&self, refused: Option<&Refused<'_>>) -> Judged {
+        let (model, counts) = (&self.reading.limit, &self.span.counts);
+        if model.limit == 0 {
+            return Judged::new(Verdict::Unclear, "The limit is 0: it refuses every request, whoever asks.".into());
+        }
+        if counts.requests < MIN_REQUESTS || self.span.sampled.callers.is_empty() {
+            let seen = match counts.requests {
+                1 => "There was 1 request".to_owned(),
+                requests => format!("There were {requests} requests"),
+            };
+            return Judged::new(Verdict::TooEarly, format!("{seen}. A verdict needs {MIN_REQUESTS}."));
+        }
+        if self.minutes.asked < MIN_MINUTES {
+            let asked = self.minutes.asked;
+            return Judged::new(
+                Verdict::TooEarly,
+                format!("There were requests in {asked} of the last 60 minutes. A verdict needs {MIN_MINUTES}."),
+            );
+        }
+        if counts.oversized_requests as f64 > NEVER_PASSES * counts.requests as f64 {
+            return Judged::new(Verdict::NeverPasses, String::new());
+        }
+        let Some(refused) = refused else {
+            return self.needs_windows().unwrap_or_else(|| self.unrefused());
+        };
+        let seen = format!("{} {}", refused.sentence(), refused.top_sentences());
+        let mut judged = self.refusing(refused);
+        judged.reason = format!("{} {}", seen.trim_end(), judged.reason);
+        judged
+    }
+
+    /// Returns the verdict if requests have come for less time than `needed_ns`.
+    fn needs(&self, needed_ns: u64) -> Option<Judged> {
+        if needed_ns > LONGEST_SPAN_NS {
+            let needed = rounded_time(needed_ns);
+            let reason = format!("This limit needs {needed} of requests, and insight keeps 1h.");
+            return Some(Judged::new(Verdict::Unclear, reason));
+        }
+        let needed_ns = needed_ns.min(NEARLY_AN_HOUR_NS);
+        let (needed, watched) = (rounded_time(needed_ns), rounded_time(self.watched_ns));
+        (self.watched_ns < needed_ns)
+            .then(|| Judged::new(Verdict::TooEarly, format!("Requests came for {watched}. A verdict needs {needed}.")))
+    }
+
+    /// A time as long as two windows contains one whole window, wherever windows begin.
+    fn needs_windows(&self) -> Option<Judged> {
+        self.needs(match self.reading.limit.window_ns {
+            window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
+            window_ns => window_ns,
+        })
+    }
+
+    /// Judges a limit that refused requests. The reason does not repeat what was refused.
+    fn refusing(&self, refused: &Refused<'_>) -> Judged {
+        let (model, counts) = (&self.reading.limit, &self.span.counts);
+        if model.rate <= 0.0 {
+            let reason = "Permits have no rate, so their refusals are counted but not judged.";
+            return Judged::new(Verdict::Unclear, reason.into());
+        }
+        let kinds = self.kinds(refused);
+        let callers = if refused.asked.value > 0.0 { refused.refused.value / refused.asked.value } else { 1.0 };
+        let is_little = callers <= REFUSES_LITTLE && refused.share <= REFUSES_LITTLE;
+        let is_heavy = kinds.heavy >= MOST * kinds.all && kinds.heavy > 0.0;
+        if is_little {
+            match self.needs_windows() {
+                None => return Judged::new(Verdict::Effective, self.effective(refused)),
+                Some(too_early) if !is_heavy => return too_early,
+                Some(_) => {}
+            }
+        }
+        if is_heavy {
+            return self.above(refused);
+        }
+        if let Some(too_early) = self.needs_windows().or_else(|| self.needs(model.judged_ns)) {
+            return too_early;
+        }
+        let unwaited = counts.unwaited_requests as f64
+            / counts.refused_requests.saturating_sub(counts.oversized_requests).max(1) as f64;
+        if unwaited > 1.0 - MOST {
+            let reason = format!(
+                "{} % of the refused requests had room in the queue, but did not wait for their turn.",
+                percent(unwaited)
+            );
+            return Judged::new(Verdict::Unclear, reason);
+        }
+        self.by_kinds(refused, &kinds)
+    }
+
+    fn by_kinds(&self, refused: &Refused<'_>, kinds: &Kinds) -> Judged {
+        let judged = kinds.judged();
+        if kinds.all == 0.0 {
+            return Judged::new(Verdict::Unclear, "No refused caller is in the sample.".into());
+        }
+        if 2.0 * judged < kinds.all {
+            let reason = format!(
+                "Callers with {} % of these can be judged. The others are still busy, use several servers, were refused while the \
+                 store failed, or their retries cannot be distinguished from new requests.",
+                percent(judged / kinds.all)
+            );
+            return Judged::new(Verdict::Unclear, reason);
+        }
+        let for_short = self.minutes.above.1 > 0 && 2 * self.minutes.above.1 < self.minutes.asked;
+        if kinds.above >= MOST * judged && !(refused.who == Who::Many && for_short) {
+            return self.above(refused);
+        }
+        let short = kinds.above_for_short + if for_short { kinds.above } else { 0.0 };
+        if kinds.bursty + short >= MOST * judged {
+            return self.bursts(refused, short > (1.0 - MOST) * judged);
+        }
+        let reason = format!(
+            "Callers with {} % of these ask for more than the rate most of the time, and callers with {} % keep to the rate but ask \
+             for too much at once: this points in no one direction.",
+            percent(kinds.above / kinds.all),
+            percent((kinds.bursty + kinds.above_for_short) / kinds.all)
+        );
+        Judged::new(Verdict::Unclear, reason)
+    }
+
+    /// The verdict that the callers with most of the refused units are above the rate.
+    fn above(&self, refused: &Refused<'_>) -> Judged {
+        let time = rounded_time(refused.covered_ns);
+        let times = refused.top.iter().map(|top| refused.asked_units(top) as f64 / self.allowed_units(refused));
+        let times = times.reduce(f64::min).unwrap_or(0.0);
+        let reason = match refused.who {
+            Who::One if times >= ASKS_TIMES => {
+                format!(
+                    "This caller asked for at least {} times what the limit allows a caller in {time}.",
+                    floor(times)
+                )
+            }
+            Who::Few if times >= ASKS_TIMES => {
+                format!(
+                    "Each of these callers asked for at least {} times what the limit allows a caller in {time}.",
+                    floor(times)
+                )
+            }
+            Who::One => "This caller asks for more than the rate, most of the time.".to_owned(),
+            Who::Few => "These callers ask for more than the rate, most of the time.".to_owned(),
+            _ => format!(
+                "Callers with most of the refused units that can be judged ask for more than the rate most of the time, many of them in at \
+                 least {} of the {} minutes with requests.",
+                self.minutes.above.0, self.minutes.asked
+            ),
+        };
+        let suggested = if refused.who == Who::Many {
+            Suggested::higher(&self.reading.limit, &self.span.sampled.callers, |caller| refused.weight(caller))
+        } else {
+            None
+        };
+        Judged { suggested, ..Judged::new(Verdict::AboveRate, reason) }
+    }
+
+    /// The verdict that the refused callers keep to the rate. `short` says whether many are above it for a short time.
+    fn bursts(&self, refused: &Refused<'_>, short: bool) -> Judged {
+        if short {
+            let Minutes { asked, above: (_, at_most), last_above, .. } = self.minutes;
+            let last = match last_above {
+                0 => String::new(),
+                1 => " The last of them was at least 1 minute ago.".to_owned(),
+                minutes => format!(" The last of them was at least {minutes} minutes ago."),
+            };
+            let reason = format!(
+                "Callers with most of the refused units asked for more than the rate, but in at most {at_most} of the {asked} minutes with \
+                 requests.{last}"
+            );
+            return Judged::new(Verdict::Bursts, reason);
+        }
+        let reason = "Callers with most of the refused units that can be judged keep to the rate, but ask for more at once than the \
+                      limit allows.";
+        let sampled = &self.span.sampled;
+        let weight = |caller: &SampledCaller| refused.weight(caller);
+        let suggested = Suggested::longer_burst(&self.reading.limit, sampled, weight);
+        Judged { suggested, ..Judged::new(Verdict::Bursts, reason.into()) }
+    }
+
+    /// Returns a sentence about the few callers that are refused by a limit that works.
+    fn effective(&self, refused: &Refused<'_>) -> String {
+        let callers = self.span.sampled.callers.iter().filter(|caller| refused.weight(caller) > 0.0);
+        let kinds: Vec<_> = callers.map(kind_of).collect();
+        if kinds.is_empty() {
+            return format!("None of {} callers in the sample is refused.", self.span.sampled.callers.len());
+        }
+        let count = |of: &[Kind]| kinds.iter().filter(|kind| of.contains(kind)).count();
+        let parts = [
+            (count(&[Kind::Above]), "ask for more than the rate"),
+            (count(&[Kind::AboveForShort, Kind::Bursty]), "ask for too much at once"),
+            (count(&[Kind::Unknown]), "ask for an amount that is not exactly known"),
+        ];
+        let parts: Vec<_> =
+            parts.iter().filter(|(part, _)| *part > 0).map(|(part, what)| format!("{part} {what}")).collect();
+        let of = if self.span.sampled.threshold == u64::MAX {
+            "the refused callers"
+        } else {
+            "the refused callers in the sample"
+        };
+        format!("Of {of}, {}. The others pass.", parts.join(", "))
+    }
+
+    /// Returns the units that the rate of the limit allows a caller in the time of the figures.
+    fn allowed_units(&self, refused: &Refused<'_>) -> f64 {
+        self.reading.limit.rate * refused.covered_ns.max(1) as f64
+    }
+
+    /// Returns of which kind the callers are that decide the verdict: those with most of the refused units if they are
+    /// one or a few, and otherwise all refused callers of the sample.
+    fn kinds(&self, refused: &Refused<'_>) -> Kinds {
+        let callers = &self.span.sampled.callers;
+        let mut kinds = Kinds::default();
+        if refused.top.is_empty() {
+            for caller in callers {
+                let units = refused.weight(caller);
+                let is_heavy = self.is_heavy(refused, caller.refused_units, HEAVY_TIMES_OF_MANY, Some(caller));
+                kinds.add(units, if is_heavy { Kind::Above } else { kind_of(caller) }, is_heavy);
+            }
+            return kinds;
+        }
+        for top in refused.top {
+            let sampled = callers.iter().find(|caller| caller.id == top.id);
+            let is_heavy = self.is_heavy(refused, top.units, HEAVY_TIMES, sampled);
+            let kind = match sampled {
+                _ if is_heavy => Kind::Above,
+                Some(caller) => kind_of(caller),
+                None => self.kind_outside(refused, top),
+            };
+            kinds.add(top.units as f64, kind, is_heavy);
+        }
+        kinds
+    }
+
+    /// Returns whether so many units of a caller were refused that it is above the rate, whichever of its requests were
+    /// retries. A caller of the sample is compared with what the limit allows since its first request.
+    fn is_heavy(&self, refused: &Refused<'_>, refused_units: u64, times: f64, sampled: Option<&SampledCaller>) -> bool {
+        let Model { burst, rate, .. } = self.reading.limit;
+        let asked_ns = sampled.map_or(u64::MAX, |caller| {
+            let minutes = u64::from(u64::BITS - caller.asked_minutes.leading_zeros());
+            minutes * MINUTE_NS
+        });
+        let allowed = burst + rate * asked_ns.min(refused.covered_ns) as f64;
+        let is_often = sampled.is_none_or(|caller| caller.asked_minutes.count_ones() as usize >= MIN_MINUTES);
+        is_often && refused_units as f64 >= times * allowed
+    }
+
+    /// Returns the kind of a caller that is not in the sample.
+    fn kind_outside(&self, refused: &Refused<'_>, top: &TopCaller) -> Kind {
+        let allowed = self.allowed_units(refused);
+        let got = self.reading.top_allowed.units_of(top.id) as f64;
+        let is_above = got >= USES_RATE * allowed && refused.asked_units(top) as f64 >= ASKS_TIMES * allowed;
+        if is_above && refused.covered_ns >= self.reading.limit.judged_ns { Kind::Above } else { Kind::Unknown }
+    }
+
+    /// Judges a limit that refused nothing.
+    fn unrefused(&self) -> Judged {
+        let (model, span) = (&self.reading.limit, self.span);
+        let callers = &span.sampled.callers;
+        let others = self.others_share();
+        // The store has counted what each caller used, whether the caller is in the sample or not.
+        let used = span.used as f64 / model.capacity as f64;
+        let none =
+            if span.counts.refused_requests == 0 { "No caller is refused." } else { "No other request is refused." };
+        let highest = |shares: &mut dyn Iterator<Item = f64>| shares.fold(used, f64::max);
+        let at_least = highest(&mut callers.iter().map(|caller| used_share(caller, model).0)).max(others.0);
+        let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
+        let percent = |share: f64| (share * 100.0).ceil().min(100.0);
+        if at_least >= HARDLY_USED {
+            let percent = percent(at_least);
+            return Judged::new(
+                Verdict::Effective,
+                format!("{none} A caller used {percent} % of its limit, in a window or at once."),
+            );
+        }
+        if at_most >= HARDLY_USED {
+            return Judged::new(
+                Verdict::Unclear,
+                format!(
+                    "{none} How much of the limit they use is not exactly known of some callers: they use several servers, are not \
+                     in the sample, or their window slides."
+                ),
+            );
+        }
+        if let Some(mut too_early) = self.needs(LONGEST_SPAN_NS) {
+            too_early.reason = format!("{none} Nobody used half of the limit yet. {}", too_early.reason);
+            return too_early;
+        }
+        // This figure covers the whole hour, and up to half an hour more.
+        if callers.iter().any(|caller| caller.longer_window as f64 >= HARDLY_USED * model.limit as f64) {
+            let covered = rounded_time(self.reading.now_ns.saturating_sub(self.reading.top_allowed.since_ns));
+            let reason =
+                format!("{none} In the last {covered}, nobody used half of the limit, but some may have before.");
+            return Judged::new(Verdict::TooEarly, format!("{reason} A verdict needs an hour."));
+        }
+        let (seen, percent_used) = (rounded_time(self.watched_ns), percent(used));
+        let percent = percent(at_most);
+        let has_all = span.sampled.threshold == u64::MAX;
+        let counts_all = has_all || model.has_windows() || model.counting == Counting::Permits;
+        let reason = if counts_all {
+            format!(
+                "{none} In the last {seen}, no caller used more than {percent} % of its limit, in a window or at once."
+            )
+        } else {
+            format!(
+                "{none} In the last {seen}, none of {} callers in the sample used more than {percent} % of its limit, in a window or \
+                 at once. No other caller used more than {percent_used} % at once, or half of its rate on average.",
+                callers.len()
+            )
+        };
+        // What a bucket holds does not say how many units of a caller outside the sample go through it in a window.
+        let is_known = counts_all || model.has_own_burst();
+        let suggested = is_known.then(|| Suggested::lower(model, callers, span.used, &seen)).flatten();
+        Judged { suggested, ..Judged::new(Verdict::NeverBinding, reason) }
+    }
+
+    /// Returns the largest part of its rate that a caller outside the sample can use: a lower and an upper bound, from
+    /// the list of the callers with the most units. Both are 0 if the sample has every caller, or if the limit has no
+    /// rate.
+    fn others_share(&self) -> (f64, f64) {
+        let Reading { limit, now_ns, top_allowed, .. } = self.reading;
+        if self.span.sampled.threshold == u64::MAX || limit.rate <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let (at_least, at_most) = top_allowed.highest();
+        let allowed = limit.rate * now_ns.saturating_sub(top_allowed.since_ns).max(1) as f64;
+        (at_least as f64 / allowed, at_most as f64 / allowed)
+    }
+}
+
+/// Returns a lower and an upper bound of how much of the limit a caller uses, in a window or at once: 1 is the whole
+/// limit.
+fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
+    if model.counting == Counting::Permits {
+        return (caller.used_share(), caller.used_share());
+    }
+    let (at_least, at_most) = caller.window.unwrap_or((0, 0));
+    let window = [at_least, at_most].map(|units| units as f64 / model.limit as f64);
+    if model.has_windows() {
+        return window.into();
+    }
+    let (at_least, at_most) = caller.burst;
+    let at_most = at_most.map_or(f64::INFINITY, |units| units as f64);
+    let burst = [at_least as f64, at_most].map(|units| units / model.capacity as f64);
+    (window[0].max(burst[0]), window[1].max(burst[1]))
+}
+
+/// Returns what a refused caller of the sample asks for. Minutes in which it is not known whether the caller was above
+/// the rate count in neither direction.
+fn kind_of(caller: &SampledCaller) -> Kind {
+    let minutes = |minutes: u64| 2 * (minutes & caller.asked_minutes).count_ones();
+    let asked = caller.asked_minutes.count_ones();
+    if caller.above_lower && minutes(caller.above_minutes) >= asked {
+        return Kind::Above;
+    }
+    match (caller.above_upper, caller.paid) {
+        (true, _) if minutes(caller.above_minutes_upper) < asked => Kind::AboveForShort,
+        (false, true) => Kind::Bursty,
+        _ => Kind::Unknown,
+    }
+}
+
+impl Kinds {
+    fn add(&mut self, units: f64, kind: Kind, is_heavy: bool) {
+        self.all += units;
+        match kind {
+            Kind::Above => self.above += units,
+            Kind::AboveForShort => self.above_for_short += units,
+            Kind::Bursty => self.bursty += units,
+            Kind::Unknown => {}
+        }
+        if is_heavy {
+            self.heavy += units;
+        }
+    }
+
+    /// Returns the units of callers that can be judged.
+    fn judged(&self) -> f64 {
+        self.above + self.above_for_short + self.bursty
+    }
+}
+
+impl Minutes {
+    fn of(callers: &[SampledCaller]) -> Minutes {
+        let mut minutes = Minutes::default();
+        let above = |of: fn(&SampledCaller) -> u64| {
+            let in_minute = |minute: usize| {
+                let is_above = |caller: &&SampledCaller| (of(caller) & caller.asked_minutes) >> minute & 1 == 1;
+                callers.iter().filter(|caller| caller.refused).filter(is_above).count()
+            };
+            let counts: Vec<usize> = (0..u64::BITS as usize).map(in_minute).collect();
+            let enough = (MANY_ABOVE * counts.iter().max().copied().unwrap_or(0) as f64).max(1.0);
+            move |minute: usize| counts[minute] as f64 >= enough
+        };
+        let (lower, upper) = (above(|caller| caller.above_minutes), above(|caller| caller.above_minutes_upper));
+        for minute in (0..u64::BITS as usize).rev() {
+            if !callers.iter().any(|caller| caller.asked_minutes >> minute & 1 == 1) {
+                continue;
+            }
+            minutes.first = minutes.first.max(minute);
+            minutes.asked += 1;
+            minutes.above.0 += usize::from(lower(minute));
+            if upper(minute) {
+                minutes.above.1 += 1;
+                minutes.last_above = minute;
+            }
+        }
+        minutes
+    }
+}
+
+/// Cuts a number to one digit after the point, or to none if it is large.
+fn floor(number: f64) -> f64 {
+    // A time can have one nanosecond more than whole minutes, and 20 times must not become 19 times by that.
+    let number = number + 1e-9;
+    if number < 10.0 { (number * 10.0).floor() / 10.0 } else { number.floor() }
+}
