@@ -35,7 +35,7 @@ impl CallerName {
     /// use spillgate::insight::CallerName;
     /// let path = format!("/api/{}/items", "x".repeat(100));
     /// let name = CallerName::of_entries([("path", path.as_str()), ("tenant", "acme")].into_iter());
-    /// assert_eq!(name.to_string(), "path=/api/xxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxx/items, tenant=acme");
+    /// assert_eq!(name.to_string(), "path=/api/xxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxx/items, tenant=acme");
     /// ```
     pub fn of_entries<'a>(entries: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> CallerName {
         let mut name = CallerName { bytes: [0; CallerName::BYTES], length: 0 };
