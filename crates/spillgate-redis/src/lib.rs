@@ -67,6 +67,7 @@ pub use command::transaction::TRANSACTION_COMMANDS;
 pub use error::{Cause, Error};
 pub use give_back::LATE_HITS_BYTES;
 pub use lists::{LIST_COMMANDS, ListEntry, ListWrite};
+pub use node::pool::stand_aside;
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Reread, Settings, Tls};
 pub use spillgate_core::{Circuit, StoreErrorKind};

@@ -132,7 +132,8 @@ pub struct Settings {
     ///
     /// Each thread alternates between two connections: while Redis decides the requests on one of them, the thread
     /// sends its next requests on the other one. If one of the two does not exist yet, the thread uses a connection of
-    /// another thread. A connection is made when a thread first needs it, and lives on that thread's runtime.
+    /// another thread. A connection is made when a thread first needs it, and lives on that thread's runtime. Threads that
+    /// [stand aside](crate::stand_aside) share one further connection.
     pub connections: usize,
     /// The maximum number of requests that wait for replies at the same time. Further requests fail as
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). With 0, all requests fail.

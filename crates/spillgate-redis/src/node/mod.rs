@@ -25,7 +25,7 @@
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
-mod pool;
+pub(crate) mod pool;
 pub(crate) mod redirection;
 pub(crate) mod send;
 pub(crate) mod status;

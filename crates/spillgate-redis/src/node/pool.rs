@@ -117,14 +117,14 @@ struct PoolEntry {
 }
 
 /// The connections to one node. Each thread alternates between two of them, and uses another one if these are not
-/// ready.
+/// ready. A thread that [stands aside](stand_aside) has the last connection.
 pub(crate) struct Pool {
     /// The node, and how it is found.
     pub(crate) endpoint: Endpoint,
     /// Opens after missing replies, or if the node says that it is down. Also opens after a failed attempt to connect,
     /// unless there is another connection. Any other reply, or a new connection, closes it.
     pub(crate) breaker: Breaker,
-    /// [`Settings::connections`] entries.
+    /// [`Settings::connections`] entries, and one for all threads that stand aside.
     entries: Box<[PoolEntry]>,
     /// Wakes the requests that wait for a connection.
     connected: Notify,
@@ -148,12 +148,12 @@ pub(crate) struct Pool {
 impl Pool {
     /// Returns a pool without connections. The first request makes the first connection.
     ///
-    /// `settings` must be within bounds, so that there is at least one entry.
+    /// `settings` must be within bounds, so that there is at least one entry beside the last one.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Pool {
         Pool {
             endpoint,
             breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
-            entries: (0..settings.connections).map(|_| PoolEntry::default()).collect(),
+            entries: (0..=settings.connections).map(|_| PoolEntry::default()).collect(),
             connected: Notify::new(),
             jitter: Jitter::new(),
             usual_wait: settings.timeout - settings.timeout / 8,
@@ -204,11 +204,20 @@ impl Pool {
     /// Returns the position of the connection to use, which alternates between the two connections of this thread.
     /// While Redis decides the requests on one connection, the thread adds requests to the other connection.
     ///
-    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread
-    /// 0. If there is only one entry, all threads share it.
+    /// With four connections, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 uses 0 and 1 like thread
+    /// 0. If there is only one connection, all threads share it.
     fn turn(&self) -> usize {
-        let first = 2 * thread() % self.entries.len();
-        (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
+        let (thread, connections) = (thread(), self.connections());
+        if thread == ASIDE {
+            return connections;
+        }
+        let first = 2 * thread % connections;
+        (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % connections
+    }
+
+    /// Returns the number of connections for threads that do not stand aside.
+    fn connections(&self) -> usize {
+        self.entries.len() - 1
     }
 
     /// Returns the first connection that is ready, for a thread whose own connection is not ready.
@@ -263,8 +272,8 @@ impl Pool {
     pub(crate) async fn wait_connected(self: &Arc<Pool>, mut deadline: Instant) -> Result<(), Error> {
         while Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
             let connected = self.connected.notified();
-            (0..self.entries.len()).for_each(|position| self.keep(position));
-            if self.entries.iter().all(|entry| entry.live.load().is_some()) {
+            (0..self.connections()).for_each(|position| self.keep(position));
+            if self.entries[..self.connections()].iter().all(|entry| entry.live.load().is_some()) {
                 break;
             }
             if timeout_at(deadline, connected).await.is_err() {
@@ -387,12 +396,27 @@ impl Keeper {
     }
 }
 
+/// The number of all threads that stand aside.
+const ASIDE: usize = usize::MAX;
+
+thread_local! {
+    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Makes this thread use one connection to each node that only such threads use, in place of two that it may share with
+/// other threads.
+///
+/// A connection lives on the runtime of the thread that uses it first. If this is the runtime of another thread, each
+/// request and each reply wakes that thread, and Redis gets more and smaller calls. So a program that decides on several
+/// threads with runtimes of their own calls this on the threads that seldom ask the store, such as one that
+/// [probes](crate::RedisStore::probe) it.
+pub fn stand_aside() {
+    THREAD.set(Some(ASIDE));
+}
+
 /// Returns the number of this thread. Threads are numbered in the order in which they first call this function.
 fn thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
-    }
     THREAD.with(|thread| {
         let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
         thread.set(Some(number));

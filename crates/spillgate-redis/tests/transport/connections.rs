@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
+use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind, stand_aside};
 use tokio::time::timeout;
 
 use crate::support::common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
@@ -56,11 +56,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
     let store =
         RedisStore::new(&Settings { connections: 8, ..with_long_timeouts(&server.url()) }).expect("the URL is valid");
-    let calls = || {
-        let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
-        let list = String::from_utf8(list).expect("the reply is text");
-        list.lines().filter(|line| line.contains("cmd=evalsha")).count()
-    };
+    let calls = || calls(&server);
     let two = async {
         while calls() < 2 {
             take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
@@ -72,6 +68,50 @@ async fn a_thread_asks_by_two_connections_in_turn() {
         take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
     }
     assert_eq!(calls(), 2);
+}
+
+/// Returns how many connections of a store have sent a call as their last command.
+fn calls(server: &Server) -> usize {
+    let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
+    let list = String::from_utf8(list).expect("the reply is text");
+    list.lines().filter(|line| line.contains("cmd=evalsha")).count()
+}
+
+/// The threads that probe a store ask it before all others. The connections of the others must not live on the runtimes
+/// of these threads.
+#[tokio::test]
+async fn threads_that_stand_aside_keep_no_connection_of_others() {
+    let server = Server::start();
+    let settings = Settings { connections: 2, ..with_long_timeouts(&server.url()) };
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    let (end, ended) = tokio::sync::watch::channel(());
+    let aside = [1, 2].map(|number| {
+        let (store, mut ended) = (store.clone(), ended.clone());
+        std::thread::spawn(move || {
+            stand_aside();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("the runtime starts").block_on(async {
+                store.wait_connected().await.expect("the server is there");
+                for _ in 0..8 {
+                    store.probe(number, PATIENCE).await.expect("the server is there");
+                }
+                let _ = ended.changed().await;
+            });
+        })
+    });
+    until("both threads share one connection", || calls(&server) == 1).await;
+    let three = async {
+        while calls(&server) < 3 {
+            take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
+        }
+    };
+    timeout(PATIENCE, three).await.expect("this thread has two connections of its own");
+    end.send_replace(());
+    for thread in aside {
+        tokio::task::spawn_blocking(|| thread.join()).await.expect("no task panics").expect("no thread panics");
+    }
+    until("these two connections stay", || server.info("connected_clients:") == 3).await;
+    assert_eq!(calls(&server), 2);
 }
 
 /// If a caller's timeout is shorter than the round trip, its requests fail. Such a failure says nothing about Redis.

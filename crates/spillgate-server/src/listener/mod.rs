@@ -38,6 +38,7 @@ pub use listen::{Limits, Listen};
 pub use serve::App;
 pub use sizes::worst_case;
 use socket::{Acceptor, Bound, Socket, UnixFile};
+use spillgate_redis::stand_aside;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
 
@@ -79,17 +80,20 @@ impl Server {
         let drain = watch::Sender::new(false);
         let pools = Pools::new(&self.limits, &self.metrics);
         let mut workers = Vec::with_capacity(self.workers);
-        let start_worker = |name: String| -> std_io::Result<Worker> {
+        let start_worker = |name: String, begin: fn()| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
             let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pools, &drain));
-            spawn(name, exits.clone(), move || worker::run(runtime, receiver, &context))?;
+            spawn(name, exits.clone(), move || {
+                begin();
+                worker::run(runtime, receiver, &context)
+            })?;
             Ok(Worker { sender, connections: Arc::default() })
         };
         for index in 0..self.workers {
-            workers.push(start_worker(format!("worker-{index}"))?);
+            workers.push(start_worker(format!("worker-{index}"), || {})?);
         }
         let admin = if self.bound.iter().any(|(_, app)| app.is_admin()) {
-            Some(start_worker("admin".to_owned())?)
+            Some(start_worker("admin".to_owned(), stand_aside)?)
         } else {
             None
         };

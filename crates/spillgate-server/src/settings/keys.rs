@@ -184,8 +184,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.tls.skip_name_check = v.bool()?),
     key!("store.connections", One "COUNT", "auto",
         "Number of connections to each server of the store. All requests share these connections. auto means two \
-         connections for each worker. Two more connections to each server are used for health checks, and one \
-         connection to one server for blocks and shadow switches",
+         connections for each worker. One more connection to each server is used for health checks and the admin API, \
+         and one connection to one server for blocks and shadow switches",
         |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "How many requests may wait for the store at once. Further requests are answered by on_store_failure",

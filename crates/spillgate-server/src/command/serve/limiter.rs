@@ -26,11 +26,11 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         return snapshot::limiter(memory, snapshot);
     }
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    // Each worker uses two connections, and the thread that checks the health of the store uses two more.
+    // Each worker uses two connections.
     let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
     let local = MemoryStore::new(memory);
-    let store = store::backend(settings, connections + 2, local, nodes.unwrap_or(NonZeroU32::MIN))?;
+    let store = store::backend(settings, connections, local, nodes.unwrap_or(NonZeroU32::MIN))?;
     let keys = store::key_hasher(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(

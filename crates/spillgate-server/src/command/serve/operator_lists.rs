@@ -7,6 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use spillgate_redis::stand_aside;
 use spillgate_service::Service;
 use spillgate_service::operator::Operator;
 use spillgate_service::shared_store::SharedError;
@@ -30,6 +31,7 @@ pub(super) fn start(service: &Arc<Service>, deadline: Duration) -> io::Result<()
     let is_shared = service.limiter().store().is_shared();
     let (begun, first) = sync_channel(1);
     let keep = move || {
+        stand_aside();
         runtime.block_on(async {
             let mut log = Log::default();
             loop {

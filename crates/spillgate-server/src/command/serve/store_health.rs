@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate::{Circuit, StoreErrorKind};
+use spillgate_redis::stand_aside;
 use spillgate_service::Service;
 use spillgate_service::shared_store::{SharedError, SharedStore};
 use tokio::runtime::Builder;
@@ -59,6 +60,7 @@ pub(super) fn start(service: &Arc<Service>) -> io::Result<FirstAnswer> {
     let service = Arc::clone(service);
     let (answers, answered) = sync_channel(1);
     let watch = move || {
+        stand_aside();
         runtime.block_on(async {
             if let Some(store) = service.limiter().store().shared() {
                 Watch::new(&service, store, answers).run().await;
