@@ -154,7 +154,7 @@ impl<S: Store> FallbackStore<S> {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;
-        if decided.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::NewKeys) {
+        if takes_no_new_keys(&decided) {
             // Only requests during an attack get here, so the future of all others stays small.
             return Box::pin(self.decide_new_keys(now, timing, hits, decisions)).await;
         }
@@ -362,8 +362,18 @@ impl<S: Store> Store for FallbackStore<S> {
             // so that the futures of all other requests stay small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
-        self.decide_shared(now, timing, hits, decisions).await
+        // The same as `decide_shared`, without its future: each future around another one costs every request.
+        let decided = self.shared.decide(self.for_shared(timing), hits, decisions).await;
+        if takes_no_new_keys(&decided) {
+            return Box::pin(self.decide_new_keys(now, timing, hits, decisions)).await;
+        }
+        self.or_by_policies(decided, now, hits, decisions)
     }
+}
+
+/// Returns whether the shared store has decided nothing, because it takes no new keys of a limit.
+fn takes_no_new_keys(decided: &Result<Verdict, StoreError>) -> bool {
+    decided.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::NewKeys)
 }
 
 /// Units that the local store took for a request that is not decided yet. If this value is dropped, they are given back.

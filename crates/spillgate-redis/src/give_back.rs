@@ -74,17 +74,15 @@ pub(crate) struct Pending<'s, 'r, 'q> {
 }
 
 impl<'s, 'r, 'q> Pending<'s, 'r, 'q> {
-    /// Encodes a request.
-    ///
-    /// # Errors
-    /// The request is not supported.
+    /// Returns a request that is not sent yet. `call` is its encoded form.
+    #[inline]
     pub(crate) fn new(
         inner: &'s Arc<Inner>,
         now: Option<Time>,
         hits: &'r [Hit<'q>],
-    ) -> Result<Pending<'s, 'r, 'q>, Error> {
-        let call = inner.encoder.encode(now, hits)?;
-        Ok(Pending { inner, now, hits, call, slot: Arc::default(), is_sent: false })
+        call: Command<'s, 'r, 'q>,
+    ) -> Pending<'s, 'r, 'q> {
+        Pending { inner, now, hits, call, slot: Arc::default(), is_sent: false }
     }
 
     /// Sends the request, and returns the verdict and the reply.
@@ -375,8 +373,9 @@ impl LateRefund {
         let inner = &self.take.inner;
         let hits: Vec<Hit<'_>> = self.take.hits.iter().map(OwnedHit::hit).collect();
         let deadline = Instant::now() + inner.refund_within;
-        let is_done = match Pending::new(inner, self.take.now, &hits) {
-            Ok(mut refund) => {
+        let is_done = match inner.encoder.encode(self.take.now, &hits) {
+            Ok(call) => {
+                let mut refund = Pending::new(inner, self.take.now, &hits, call);
                 refund.call.not_after(self.latest);
                 let sent = refund.send(&mut vec![Decision::default(); hits.len()], deadline).await;
                 sent.is_ok_and(|(_, reply)| self.is_done(&reply))

@@ -349,7 +349,8 @@ impl RedisStore {
         match &self.inner.topology {
             Topology::Cluster(cluster) if !cross_slot::is_in_one_slot(hits) => {
                 let sent = (in_flight, deadline);
-                let decided = cross_slot::decide(&self.inner, cluster, now, hits, decisions, sent).await?;
+                // The box keeps this large future out of the futures of all other requests.
+                let decided = Box::pin(cross_slot::decide(&self.inner, cluster, now, hits, decisions, sent)).await?;
                 let Decided { verdict, refunded, observed } = decided;
                 if let Some(refunded) = refunded {
                     // The refunds continue even if the caller no longer waits. The request counts as in flight until
@@ -359,7 +360,8 @@ impl RedisStore {
                 Ok((verdict?, observed))
             }
             _ => {
-                let mut pending = Pending::new(&self.inner, now, hits)?;
+                let call = self.inner.encoder.encode(now, hits)?;
+                let mut pending = Pending::new(&self.inner, now, hits, call);
                 match pending.send(decisions, deadline).await {
                     Ok((verdict, reply)) => {
                         let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();

@@ -146,8 +146,11 @@ pub(crate) async fn decide(
 ) -> Result<Decided, Error> {
     // All parts are encoded before one is sent, so an error here means that nothing was sent.
     let parts = split(hits);
-    let all: Result<Vec<_>, Error> = parts.iter().map(|part| Pending::new(inner, now, &part.hits)).collect();
-    let all = parts.iter().zip(all?).map(|(part, pending)| (cluster.serves(part.slot), part, pending));
+    let calls: Result<Vec<_>, Error> = parts.iter().map(|part| Ok(inner.encoder.encode(now, &part.hits)?)).collect();
+    let all = parts
+        .iter()
+        .zip(calls?)
+        .map(|(part, call)| (cluster.serves(part.slot), part, Pending::new(inner, now, &part.hits, call)));
     let (sound, doubtful): (Vec<_>, Vec<_>) = all.partition(|(serves, ..)| *serves);
     let (mut decided_parts, mut first_error) = (Vec::with_capacity(parts.len()), None);
     for round in [doubtful, sound] {

@@ -57,15 +57,17 @@ impl ReplySlot {
     pub(crate) async fn wait(&self) -> Option<Value> {
         poll_fn(|context| {
             let mut progress = self.progress();
-            match std::mem::take(&mut *progress) {
-                Progress::Came(reply) => Poll::Ready(reply),
-                Progress::Waiting(waker) => {
-                    let known = waker.filter(|waker| waker.will_wake(context.waker()));
-                    *progress = Progress::Waiting(Some(known.unwrap_or_else(|| context.waker().clone())));
-                    Poll::Pending
+            match &mut *progress {
+                Progress::Waiting(Some(waker)) => waker.clone_from(context.waker()),
+                Progress::Waiting(waker) => *waker = Some(context.waker().clone()),
+                Progress::Came(reply) => {
+                    let reply = reply.take();
+                    *progress = Progress::Idle;
+                    return Poll::Ready(reply);
                 }
-                Progress::Idle | Progress::Left(_) => Poll::Ready(None),
+                Progress::Idle | Progress::Left(_) => return Poll::Ready(None),
             }
+            Poll::Pending
         })
         .await
     }
@@ -73,15 +75,17 @@ impl ReplySlot {
     /// Says that the caller no longer waits. If a reply has come or can still come, `heir` makes the heir.
     pub(crate) fn leave(&self, heir: impl FnOnce() -> Option<Box<dyn Heir>>) {
         let mut progress = self.progress();
-        match std::mem::take(&mut *progress) {
+        match &mut *progress {
             Progress::Waiting(_) => *progress = Progress::Left(heir()),
             Progress::Came(reply) => {
+                let reply = reply.take();
+                *progress = Progress::Idle;
                 drop(progress);
                 if let Some(heir) = heir() {
                     heir.receive(reply);
                 }
             }
-            idle_or_left => *progress = idle_or_left,
+            Progress::Idle | Progress::Left(_) => {}
         }
     }
 }
@@ -122,19 +126,23 @@ impl ReplySender {
     fn end(&mut self, reply: Option<Value>) {
         let Some(slot) = self.0.take() else { return };
         let mut progress = slot.progress();
-        match std::mem::take(&mut *progress) {
+        match &mut *progress {
             Progress::Waiting(waker) => {
+                let waker = waker.take();
                 *progress = Progress::Came(reply);
                 drop(progress);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            Progress::Left(Some(heir)) => {
+            Progress::Left(heir) => {
+                let heir = heir.take();
                 drop(progress);
-                heir.receive(reply);
+                if let Some(heir) = heir {
+                    heir.receive(reply);
+                }
             }
-            Progress::Idle | Progress::Came(_) | Progress::Left(None) => {}
+            Progress::Idle | Progress::Came(_) => {}
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) mod redirection;
 pub(crate) mod send;
 pub(crate) mod status;
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,17 +78,14 @@ impl Node {
     /// The command is written again in two cases: the script is missing, or the keys of one call are in several slots.
     /// In both cases the node has replied that it did nothing. `asking` is true if another node has redirected the
     /// command with ASK.
-    pub(crate) async fn send(
+    pub(crate) fn send(
         &self,
         call: &Command<'_, '_, '_>,
         slot: &Arc<ReplySlot>,
         asking: bool,
         deadline: Instant,
-    ) -> Result<NodeReply, Error> {
-        if self.circuit() != Circuit::Closed {
-            self.try_again(call, deadline).await?;
-        }
-        self.send_admitted(call, slot, asking, deadline).await
+    ) -> impl Future<Output = Result<NodeReply, Error>> + Send {
+        self.send_or_probe(call, slot, (asking, false), deadline)
     }
 
     /// Tries a node whose breaker is open, if its time has come, with a take from a key that no request uses. A take of
@@ -96,23 +93,37 @@ impl Node {
     ///
     /// # Errors
     /// The breaker is open, or the node still does not serve.
-    async fn try_again(&self, call: &Command<'_, '_, '_>, deadline: Instant) -> Result<(), Error> {
-        if !self.pool.breaker.admits(self.pool.at_ns(Instant::now())) {
-            return Err(Error::new(StoreErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
-        }
-        let Some(key) = call.probe_key() else { return Ok(()) };
-        let hits = [Hit::new(key, &self.probe, Op::take(1), Binding::Enforce)];
-        let probe = self.encoder.encode(None, &hits)?;
-        self.send_admitted(&probe, &Caller::default().0, false, deadline).await.map(drop)
+    fn try_again<'a>(
+        &'a self,
+        call: &'a Command<'_, '_, '_>,
+        deadline: Instant,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>> {
+        // Few requests get here, so the box keeps the future of all others small.
+        Box::pin(async move {
+            if !self.pool.breaker.admits(self.pool.at_ns(Instant::now())) {
+                return Err(Error::new(
+                    StoreErrorKind::CircuitOpen,
+                    "the circuit is open, so the request was not sent",
+                ));
+            }
+            let Some(key) = call.probe_key() else { return Ok(()) };
+            let hits = [Hit::new(key, &self.probe, Op::take(1), Binding::Enforce)];
+            let probe = self.encoder.encode(None, &hits)?;
+            self.send_or_probe(&probe, &Caller::default().0, (false, true), deadline).await.map(drop)
+        })
     }
 
-    async fn send_admitted(
+    /// Sends a command as [`send`](Node::send) does. A command that is itself a probe is sent while the breaker is open.
+    async fn send_or_probe(
         &self,
         call: &Command<'_, '_, '_>,
         slot: &Arc<ReplySlot>,
-        asking: bool,
+        (asking, is_probe): (bool, bool),
         deadline: Instant,
     ) -> Result<NodeReply, Error> {
+        if self.circuit() != Circuit::Closed && !is_probe {
+            self.try_again(call, deadline).await?;
+        }
         let live = self.pool.live(deadline).await?;
         let sent_at = Instant::now();
         // A command that is written is executed even if no caller waits for the reply. So the command is not written

@@ -44,8 +44,8 @@ pub(crate) enum NodeReply {
     Elsewhere(Redirection),
 }
 
-/// Sends the command on this connection and returns the reply. The reply to a script comes through `slot`. If no reply comes, the function waits until the
-/// connection ends. So the caller must set a deadline.
+/// Sends the command on this connection and returns the reply. The reply to a script comes through `slot`. If no reply
+/// comes, the function waits until the connection ends. So the caller must set a deadline.
 ///
 /// # Errors
 /// [`Garbled`](StoreErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have
@@ -58,8 +58,9 @@ pub(crate) async fn reply(
 ) -> Result<NodeReply, Error> {
     let reply = match call {
         Command::Script(request) => send_script(live, request, slot, asking).await,
-        Command::Transaction(transaction) => send_transaction(live, transaction, asking).await,
-        Command::Plain(plain) => send_plain(live, plain, asking).await,
+        // The boxes here and below keep large futures out of those of all requests, which are copied and kept in caches.
+        Command::Transaction(transaction) => Box::pin(send_transaction(live, transaction, asking)).await,
+        Command::Plain(plain) => Box::pin(send_plain(live, plain, asking)).await,
     };
     match reply {
         Ok(Some(bytes)) => Ok(NodeReply::Bytes(bytes)),
@@ -85,35 +86,47 @@ async fn send_script(
     slot: &Arc<ReplySlot>,
     asking: bool,
 ) -> RedisResult<Option<Vec<u8>>> {
-    let batched = request.take().filter(|_| live.has_all_slots());
-    let mut reply = match batched {
+    let reply = match request.take().filter(|_| live.has_all_slots()) {
         Some(take) => live.connection.send_take(slot, &take).await,
-        None => send_alone(live, &command(request), slot, asking).await,
+        None if asking => Box::pin(live.connection.send_last(slot, &commands(true, &command(request), None))).await,
+        None => live.connection.send_in(slot, &command(request)).await,
     };
-    if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
-        live.lacks_slots();
-        reply = send_alone(live, &command(request), slot, asking).await;
-    }
-    for _ in 0..LOADS_MAX {
-        if !is_error(&reply, ServerErrorKind::NoScript) {
-            break;
+    let reply = match &reply {
+        Err(error) if is_any(error, [ServerErrorKind::CrossSlot, ServerErrorKind::NoScript]) => {
+            Box::pin(send_again(live, request, slot, asking, reply)).await
         }
-        let all = commands(asking, &command(request), Some(request.script()));
-        reply = live.connection.send_last(slot, &all).await;
-    }
+        _ => reply,
+    };
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
-/// Sends one command that shares no call with other requests. If `asking` is true, ASKING is sent before the command.
-async fn send_alone(live: &LiveConnection, command: &Cmd, slot: &Arc<ReplySlot>, asking: bool) -> RedisResult<Value> {
-    if !asking {
-        return live.connection.send_in(slot, command).await;
+/// Sends the call of a script again after a reply that says that nothing was executed: CROSSSLOT or NOSCRIPT.
+async fn send_again(
+    live: &LiveConnection,
+    request: &ScriptCall<'_, '_>,
+    slot: &Arc<ReplySlot>,
+    asking: bool,
+    mut reply: RedisResult<Value>,
+) -> RedisResult<Value> {
+    let is = |reply: &RedisResult<Value>, kind| reply.as_ref().is_err_and(|error| is_any(error, [kind]));
+    let command = command(request);
+    // The call of one take alone has keys of one slot, so this take was sent with others.
+    if request.take().is_some() && is(&reply, ServerErrorKind::CrossSlot) {
+        live.lacks_slots();
+        reply = live.connection.send_last(slot, &commands(asking, &command, None)).await;
     }
-    live.connection.send_last(slot, &commands(asking, command, None)).await
+    for _ in 0..LOADS_MAX {
+        if !is(&reply, ServerErrorKind::NoScript) {
+            break;
+        }
+        let all = commands(asking, &command, Some(request.script()));
+        reply = live.connection.send_last(slot, &all).await;
+    }
+    reply
 }
 
-fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
-    reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
+fn is_any<const N: usize>(error: &RedisError, kinds: [ServerErrorKind; N]) -> bool {
+    kinds.iter().any(|kind| error.kind() == RedisErrorKind::Server(*kind))
 }
 
 /// Sends a transaction and returns the numbers in its reply. `None` if the reply contains anything else.

@@ -7,15 +7,45 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::task::AtomicWaker;
 use tokio::task::JoinHandle;
 
 /// Runs futures one after another in one allocation. Only a future that has to wait becomes a task.
 pub(super) struct Runner<F> {
     slot: Pin<Box<Option<F>>>,
+    /// What the future in `slot` wakes, and its waker.
+    alarm: (Arc<Alarm>, Waker),
     waiting: Arc<AtomicUsize>,
+}
+
+/// Wakes the task of a future. The future has it before it is a task, so the first poll of the task has nothing to do
+/// for the future.
+#[derive(Default)]
+struct Alarm {
+    task: AtomicWaker,
+    /// Whether the future was woken after its last poll began.
+    is_woken: AtomicBool,
+}
+
+impl Alarm {
+    fn with_waker() -> (Arc<Alarm>, Waker) {
+        let alarm = Arc::<Alarm>::default();
+        (Arc::clone(&alarm), Waker::from(alarm))
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Alarm>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Alarm>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.task.wake();
+    }
 }
 
 /// Counts one waiting future until this value is dropped.
@@ -32,7 +62,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     pub(super) fn new() -> Runner<F> {
-        Runner { slot: Box::pin(None), waiting: Arc::default() }
+        Runner { slot: Box::pin(None), alarm: Alarm::with_waker(), waiting: Arc::default() }
     }
 
     /// Returns the number of futures that wait as tasks.
@@ -41,17 +71,25 @@ where
     }
 
     /// Runs `future` until it completes or has to wait. A future that has to wait becomes a task and keeps the
-    /// allocation. This function polls the future with a waker that wakes nothing. The first poll in the task replaces
-    /// this waker with the waker of the task.
+    /// allocation. The task polls the future only after it was woken.
     pub(super) fn run(&mut self, future: F) -> Option<JoinHandle<()>> {
         self.slot.set(Some(future));
-        let waits = poll(&mut self.slot, &mut Context::from_waker(Waker::noop())).is_pending();
+        let waits = poll(&mut self.slot, &mut Context::from_waker(&self.alarm.1)).is_pending();
         waits.then(|| {
             let mut slot = mem::replace(&mut self.slot, Box::pin(None));
+            let (alarm, waker) = mem::replace(&mut self.alarm, Alarm::with_waker());
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let waiting = Waiting(Arc::clone(&self.waiting));
             tokio::spawn(async move {
-                poll_fn(|cx| poll(&mut slot, cx)).await;
+                poll_fn(|cx| {
+                    // The task is registered first, so a wake-up after the check is not lost.
+                    alarm.task.register(cx.waker());
+                    if !alarm.is_woken.swap(false, Ordering::Acquire) {
+                        return Poll::Pending;
+                    }
+                    poll(&mut slot, &mut Context::from_waker(&waker))
+                })
+                .await;
                 drop(waiting);
             })
         })
