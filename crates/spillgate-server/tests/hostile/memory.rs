@@ -52,6 +52,8 @@ fn assert_row(attack: &Attack, row: &str, before: u64, computed: u64) {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB as f64);
     println!("| {row} | {} | {} | served |", mib(computed), mib(grown));
     assert!(grown <= computed + SLACK, "{row}: the memory grew by {grown} bytes, and {computed} are computed");
+    // After the attack, the allocator keeps some of it.
+    attack.permit_growth(computed + SLACK);
 }
 
 #[test]
