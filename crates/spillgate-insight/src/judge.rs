@@ -220,6 +220,11 @@ impl Judge<'_> {
         if kinds.all == 0.0 {
             return Judged::new(Verdict::Unclear, "No refused caller is in the sample.".into());
         }
+        if judged == 0.0 && matches!(refused.top, [_]) {
+            let reason = "This caller cannot be judged. It is still busy, uses several servers, was refused while the store failed, or \
+                          its retries cannot be distinguished from new requests.";
+            return Judged::new(Verdict::Unclear, reason.into());
+        }
         if 2.0 * judged < kinds.all {
             let reason = format!(
                 "{} can be judged. The others are still busy, use several servers, were refused while the store failed, or \

@@ -318,6 +318,18 @@ fn a_reason_says_why_nobody_can_be_judged() {
 }
 
 #[test]
+fn the_only_caller_that_is_refused_is_not_called_several() {
+    // Most of sixty requests at once can be retries.
+    let mut scene = Scene::named(Quota::fixed_window(5, MINUTE));
+    (0..10).for_each(|user| _ = scene.ask(user, every(20, 3_500)));
+    scene.ask("bot", (0..3_500).step_by(600).flat_map(|second| std::iter::repeat_n(second, 60)));
+    let report = scene.report(3_500);
+    assert_seen(&report, Verdict::Unclear, Who::One);
+    assert!(report.reason.contains(" This caller cannot be judged. It is still busy, "), "{}", report.reason);
+    assert!(!report.reason.contains("these callers"), "{}", report.reason);
+}
+
+#[test]
 fn requests_that_can_never_pass_are_no_reason_against_another_burst() {
     let mut scene = Scene::named(Quota::token_bucket(60, MINUTE).burst(10));
     for user in 0..10 {
