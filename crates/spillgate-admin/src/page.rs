@@ -29,6 +29,9 @@ const PAGES_OF_CALLER: usize = 8;
 /// What a page takes at most: the piece that is being sent, and the next one.
 const PAGE_BYTES: usize = 128 << 10;
 
+/// The short items of a list are sent together, in pieces of about this many bytes.
+const PIECE_BYTES: usize = 32 << 10;
+
 /// The maximum number of pages with the readings of insight that clients can read at the same time.
 const READINGS: usize = 3;
 /// The maximum number of pages with readings that one caller can read at the same time. `spillgate insight` needs two if
@@ -126,6 +129,17 @@ where
     })
 }
 
+/// Takes the items of the next piece of a list: at least one, and none after the first [`PIECE_BYTES`].
+pub(super) fn piece(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |item: &String| {
+        let before = bytes;
+        bytes += item.len();
+        before < PIECE_BYTES
+    };
+    items.take_while(fits).collect()
+}
+
 /// Returns the JSON text of a value that has only strings, numbers, lists and objects, so that this cannot fail.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory")
@@ -177,5 +191,17 @@ impl http_body::Body for Placed {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_has_many_short_items_or_one_long_one() {
+        let taken = |bytes: usize| piece(std::iter::repeat_n("x".repeat(bytes), 1_000)).len();
+        assert_eq!([1, 1_024, 20_000, 100_000].map(taken), [1_000, 32, 2, 1]);
+        assert!(piece(std::iter::empty()).is_empty());
     }
 }
