@@ -23,9 +23,6 @@ const BLOCK: &str =
     r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
-/// The number of blocks in each piece of the answer to `GET /blocks`.
-const BLOCKS_AT_ONCE: usize = 100;
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireBlock<'a> {
@@ -107,8 +104,7 @@ pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminStat
     });
     let mut sent = 0;
     page::list(&head, "blocks", move || {
-        let items = blocks[sent..].iter().take(BLOCKS_AT_ONCE);
-        let items: Vec<_> = items.map(|block| page::json(&BlockJson::of(block, now_ms))).collect();
+        let items = page::piece(blocks[sent..].iter().map(|block| page::json(&BlockJson::of(block, now_ms))));
         sent += items.len();
         items
     })

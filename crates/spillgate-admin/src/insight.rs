@@ -90,7 +90,8 @@ pub(super) async fn insight<C: Clock + 'static>(
         key_check: state.service.caller_check(),
         unwatched_limits: state.service.rules().unwatched(),
     };
-    limits(&state, &json!({ "server": server }), move |service, watched| {
+    let has_readings = query.readings;
+    let page = limits(&state, &json!({ "server": server }), move |service, watched| {
         let (rule, limit, insight) = watched;
         if !query.asks_for(rule) {
             return None;
@@ -109,7 +110,8 @@ pub(super) async fn insight<C: Clock + 'static>(
             suggested_rules,
             reading,
         }))
-    })
+    });
+    if has_readings { page::with_readings(page) } else { page }
 }
 
 pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {

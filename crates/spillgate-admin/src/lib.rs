@@ -44,9 +44,8 @@ use access::RateLimits;
 pub use access::{Access, Needs, WrongTokens};
 pub use events::EVENT_STREAMS_BYTES;
 use events::{Streams, TICK_EVERY};
-use page::Caller;
 pub use page::PAGES_BYTES;
-use places::Places;
+use page::PagePlaces;
 use spillgate_http::problem::Problem;
 use spillgate_service::Service;
 use spillgate_service::reload_requests::ReloadRequests;
@@ -74,7 +73,7 @@ pub struct AdminState<C: Clock = SystemClock> {
     store: Option<String>,
     reloads: ReloadHistory,
     reload: ReloadRequests,
-    pages: Places<Caller>,
+    pages: PagePlaces,
     streams: Streams,
     lost_lines: fn() -> u64,
 }
@@ -85,7 +84,7 @@ impl<C: Clock> AdminState<C> {
     pub fn new(service: Arc<Service<C>>, access: Access) -> AdminState<C> {
         let (rates, writes) = (RateLimits::new(), writes::permits());
         let (started_ms, reloads, reload) = (service.now_ms(), ReloadHistory::default(), ReloadRequests::default());
-        let (pages, streams) = (page::places(), Streams::new(TICK_EVERY));
+        let (pages, streams) = (PagePlaces::new(), Streams::new(TICK_EVERY));
         let questions = Arc::new(Semaphore::new(QUESTIONS));
         AdminState {
             service,

@@ -29,34 +29,65 @@ const PAGES_OF_CALLER: usize = 8;
 /// What a page takes at most: the piece that is being sent, and the next one.
 const PAGE_BYTES: usize = 128 << 10;
 
+/// The short items of a list are sent together, in pieces of about this many bytes.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// The maximum number of pages with the readings of insight that clients can read at the same time.
+const READINGS: usize = 3;
+/// The maximum number of pages with readings that one caller can read at the same time. `spillgate insight` needs two if
+/// it is given two addresses of one server.
+const READINGS_OF_CALLER: usize = 2;
+/// What a page with readings takes at most. Each limit of it is one piece, with the figures of each caller of a full
+/// sample for three spans.
+const READING_BYTES: usize = 8 << 20;
+
 /// What all pages that clients read at the same time take at most, in bytes.
-pub const PAGES_BYTES: usize = PAGES * PAGE_BYTES;
+pub const PAGES_BYTES: usize = PAGES * PAGE_BYTES + READINGS * READING_BYTES;
 
 /// Who reads a page. Clients without the right token take no place from clients that have it, even from one address.
 pub(super) type Caller = (Source, Proof);
 
-/// Makes the places of all pages.
-pub(super) fn places() -> Places<Caller> {
-    Places::new(PAGES, PAGES_OF_CALLER)
+/// The places of all pages. A page with readings needs much more memory than others, so it has a place of its own.
+#[derive(Debug)]
+pub(super) struct PagePlaces {
+    pages: Places<Caller>,
+    readings: Places<Caller>,
+}
+
+impl PagePlaces {
+    pub(super) fn new() -> PagePlaces {
+        PagePlaces { pages: Places::new(PAGES, PAGES_OF_CALLER), readings: Places::new(READINGS, READINGS_OF_CALLER) }
+    }
 }
 
 /// Marks a response as a page, which takes a place: see [`placed`].
-#[derive(Clone, Copy)]
-struct IsPage;
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Usual,
+    Readings,
+}
+
+/// Marks a page as one with the readings of insight.
+pub(super) fn with_readings(mut page: Response) -> Response {
+    page.extensions_mut().insert(Kind::Readings);
+    page
+}
 
 /// Takes a place for `response` if it is a page. The body of the page owns the place. If there is none, the response is
 /// an error.
-pub(super) fn placed(places: &Places<Caller>, caller: Caller, response: Response) -> Response {
-    if response.extensions().get::<IsPage>().is_none() {
-        return response;
-    }
+pub(super) fn placed(places: &PagePlaces, caller: Caller, response: Response) -> Response {
+    let Some(kind) = response.extensions().get::<Kind>().copied() else { return response };
+    let (places, what) = match kind {
+        Kind::Usual => (&places.pages, "page"),
+        Kind::Readings => (&places.readings, "page with the readings of insight"),
+    };
     let help = "try again soon; a client that reads nothing loses its connection after about the time in the setting `limits.receive`";
     match places.take(caller) {
         Ok(place) => response.map(|body| Body::new(Placed { body, _place: place })),
         Err(Full::OfCaller(most)) => {
-            busy(format!("your address reads {most} pages already, and this is the maximum"), help)
+            busy(format!("your address reads a {what} already, and {most} is the maximum"), help)
         }
-        Err(Full::All(most)) => busy(format!("{most} pages are open already, and this is the maximum"), help),
+        Err(Full::All(most)) => busy(format!("each place for a {what} is taken, and {most} is the maximum"), help),
     }
 }
 
@@ -67,7 +98,7 @@ where
     F: FnMut() -> Option<String> + Send + Unpin + 'static,
 {
     let mut response = ([(header::CONTENT_TYPE, kind)], Body::new(Pieces { next })).into_response();
-    response.extensions_mut().insert(IsPage);
+    response.extensions_mut().insert(Kind::Usual);
     response
 }
 
@@ -96,6 +127,17 @@ where
         }
         Some(piece)
     })
+}
+
+/// Takes the items of the next piece of a list: at least one, and none after the first [`PIECE_BYTES`].
+pub(super) fn piece(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |item: &String| {
+        let before = bytes;
+        bytes += item.len();
+        before < PIECE_BYTES
+    };
+    items.take_while(fits).collect()
 }
 
 /// Returns the JSON text of a value that has only strings, numbers, lists and objects, so that this cannot fail.
@@ -149,5 +191,17 @@ impl http_body::Body for Placed {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_has_many_short_items_or_one_long_one() {
+        let taken = |bytes: usize| piece(std::iter::repeat_n("x".repeat(bytes), 1_000)).len();
+        assert_eq!([1, 1_024, 20_000, 100_000].map(taken), [1_000, 32, 2, 1]);
+        assert!(piece(std::iter::empty()).is_empty());
     }
 }

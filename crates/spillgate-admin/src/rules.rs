@@ -20,8 +20,6 @@ use spillgate_service::Loaded;
 use super::page::json;
 use super::{AdminState, page, query_error};
 
-/// The number of rules in each piece of the list of all rules.
-const RULES_AT_ONCE: usize = 100;
 /// An answer has at most this many bytes of the text of one rule. A rule can contain a large part of its file, because
 /// other rules can be nested in it.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -145,8 +143,7 @@ fn all<C: Clock>(state: &AdminState<C>, loaded: Arc<Loaded>) -> Response {
     let (shadow, mut sent) = (state.service.options().shadow, 0);
     let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
     page::list(&json!({ "domains": domains }), "rules", move || {
-        let items: Vec<_> =
-            loaded.rules().skip(sent).take(RULES_AT_ONCE).map(|rule| json(&Rule::of(rule, shadow))).collect();
+        let items = page::piece(loaded.rules().skip(sent).map(|rule| json(&Rule::of(rule, shadow))));
         sent += items.len();
         items
     })

@@ -6,7 +6,7 @@
 
 use super::model::{Counting, Model};
 use super::reading::{Reading, SampledCaller, Span, TopCaller};
-use super::refused::{MOST, Refused};
+use super::refused::{MOST, Refused, capital};
 use super::suggest::Suggested;
 use super::verdict::{Verdict, Who};
 use super::words::{percent, rounded_time};
@@ -122,7 +122,17 @@ impl Judge<'_> {
         if model.limit == 0 {
             return Judged::new(Verdict::Unclear, "The limit is 0: it refuses every request, whoever asks.".into());
         }
-        if counts.requests < MIN_REQUESTS || self.span.sampled.callers.is_empty() {
+        let sampled = &self.span.sampled;
+        if counts.requests >= MIN_REQUESTS && sampled.callers.is_empty() {
+            // The counts cover some minutes more than the callers.
+            let reason = if sampled.threshold == u64::MAX {
+                "There were no requests in the last hour."
+            } else {
+                "No caller is in the sample, because there were far more callers before."
+            };
+            return Judged::new(Verdict::TooEarly, reason.into());
+        }
+        if counts.requests < MIN_REQUESTS {
             let seen = match counts.requests {
                 1 => "There was 1 request".to_owned(),
                 requests => format!("There were {requests} requests"),
@@ -210,11 +220,16 @@ impl Judge<'_> {
         if kinds.all == 0.0 {
             return Judged::new(Verdict::Unclear, "No refused caller is in the sample.".into());
         }
+        if judged == 0.0 && matches!(refused.top, [_]) {
+            let reason = "This caller cannot be judged. It is still busy, uses several servers, was refused while the store failed, or \
+                          its retries cannot be distinguished from new requests.";
+            return Judged::new(Verdict::Unclear, reason.into());
+        }
         if 2.0 * judged < kinds.all {
             let reason = format!(
-                "Callers with {} % of these can be judged. The others are still busy, use several servers, were refused while the \
-                 store failed, or their retries cannot be distinguished from new requests.",
-                percent(judged / kinds.all)
+                "{} can be judged. The others are still busy, use several servers, were refused while the store failed, or \
+                 their retries cannot be distinguished from new requests.",
+                capital(&refused.part(judged / kinds.all))
             );
             return Judged::new(Verdict::Unclear, reason);
         }
@@ -227,10 +242,10 @@ impl Judge<'_> {
             return self.bursts(refused, short > (1.0 - MOST) * judged);
         }
         let reason = format!(
-            "Callers with {} % of these ask for more than the rate most of the time, and callers with {} % keep to the rate but ask \
-             for too much at once: this points in no one direction.",
-            percent(kinds.above / kinds.all),
-            percent((kinds.bursty + kinds.above_for_short) / kinds.all)
+            "{} ask for more than the rate most of the time, and {} ask for too much at once or for a short time: this points in \
+             no one direction.",
+            capital(&refused.part(kinds.above / kinds.all)),
+            refused.part((kinds.bursty + kinds.above_for_short) / kinds.all)
         );
         Judged::new(Verdict::Unclear, reason)
     }
@@ -243,13 +258,13 @@ impl Judge<'_> {
         let reason = match refused.who {
             Who::One if times >= ASKS_TIMES => {
                 format!(
-                    "This caller asked for at least {} times what the limit allows a caller in {time}.",
+                    "This caller asked for at least {} times the rate of the limit, on average over {time}.",
                     floor(times)
                 )
             }
             Who::Few if times >= ASKS_TIMES => {
                 format!(
-                    "Each of these callers asked for at least {} times what the limit allows a caller in {time}.",
+                    "Each of these callers asked for at least {} times the rate of the limit, on average over {time}.",
                     floor(times)
                 )
             }
@@ -301,12 +316,12 @@ impl Judge<'_> {
         }
         let count = |of: &[Kind]| kinds.iter().filter(|kind| of.contains(kind)).count();
         let parts = [
-            (count(&[Kind::Above]), "ask for more than the rate"),
-            (count(&[Kind::AboveForShort, Kind::Bursty]), "ask for too much at once"),
-            (count(&[Kind::Unknown]), "ask for an amount that is not exactly known"),
+            (count(&[Kind::Above]), "for more than the rate"),
+            (count(&[Kind::AboveForShort, Kind::Bursty]), "for too much at once"),
+            (count(&[Kind::Unknown]), "for an amount that is not exactly known"),
         ];
-        let parts: Vec<_> =
-            parts.iter().filter(|(part, _)| *part > 0).map(|(part, what)| format!("{part} {what}")).collect();
+        let say = |(part, what): &(usize, &str)| format!("{part} {} {what}", if *part == 1 { "asks" } else { "ask" });
+        let parts: Vec<_> = parts.iter().filter(|(part, _)| *part > 0).map(say).collect();
         let of = if self.span.sampled.threshold == u64::MAX {
             "the refused callers"
         } else {
@@ -315,7 +330,7 @@ impl Judge<'_> {
         format!("Of {of}, {}. The others pass.", parts.join(", "))
     }
 
-    /// Returns the units that the rate of the limit allows a caller in the time of the figures.
+    /// Returns the units that the rate of the limit allows a caller in the time of the figures, without its burst.
     fn allowed_units(&self, refused: &Refused<'_>) -> f64 {
         self.reading.limit.rate * refused.covered_ns.max(1) as f64
     }

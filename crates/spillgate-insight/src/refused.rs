@@ -24,6 +24,8 @@ pub(super) struct Refused<'a> {
     pub(super) covered_ns: u64,
     /// Whether units are known. If not, all refused callers count the same.
     has_units: bool,
+    /// The units that the figures cover. If units are not known: the requests, without those that can never pass.
+    all: u64,
     /// Callers that asked.
     pub(super) asked: Estimate,
     /// Callers that were refused at least once.
@@ -43,8 +45,13 @@ impl<'a> Refused<'a> {
         if refused_requests == 0 {
             return None;
         }
-        let (top, all) = (&reading.top_refused, reading.top_allowed.units.saturating_add(reading.top_refused.units));
+        let top = &reading.top_refused;
         let has_units = top.units > 0;
+        let (refused, all) = if has_units {
+            (top.units, reading.top_allowed.units.saturating_add(top.units))
+        } else {
+            (refused_requests, counts.requests.saturating_sub(counts.oversized_requests))
+        };
         let mut found = Refused {
             who: Who::Many,
             reading,
@@ -55,13 +62,10 @@ impl<'a> Refused<'a> {
                 reading.since_ns
             }),
             has_units,
+            all,
             asked: Estimate::default(),
             refused: Estimate::default(),
-            share: if has_units {
-                top.units as f64 / all as f64
-            } else {
-                refused_requests as f64 / counts.requests.saturating_sub(counts.oversized_requests).max(1) as f64
-            },
+            share: refused as f64 / all.max(1) as f64,
             top: &[],
         };
         if !has_units {
@@ -98,7 +102,8 @@ impl<'a> Refused<'a> {
     /// Returns whether a caller of the sample asked in the time that the figures cover.
     fn has_asked(&self, caller: &SampledCaller) -> bool {
         let begin_ns = self.reading.now_ns.saturating_add(1).saturating_sub(self.covered_ns);
-        let earlier = self.reading.now_ns / MINUTE_NS - begin_ns / MINUTE_NS;
+        // If the clock was set back a little, the counting can begin after the reading.
+        let earlier = (self.reading.now_ns / MINUTE_NS).saturating_sub(begin_ns / MINUTE_NS);
         let minutes = if earlier >= 63 { u64::MAX } else { (2 << earlier) - 1 };
         caller.asked_minutes & minutes != 0
     }
@@ -120,11 +125,7 @@ impl<'a> Refused<'a> {
     /// Says how much was refused, and how many callers were refused.
     pub(super) fn sentence(&self) -> String {
         let time = rounded_time(self.covered_ns);
-        let (what, all) = if self.has_units {
-            ("units", self.reading.top_allowed.units.saturating_add(self.reading.top_refused.units))
-        } else {
-            ("requests", self.reading.spans[SPANS_NS.len() - 1].counts.requests)
-        };
+        let (all, what) = (self.all, if self.has_units { "units" } else { "requests" });
         let begin = format!("In the last {time}, {} % of {all} {what} were refused", percent(self.share));
         let is_exact = self.asked.relative_error == 0.0;
         if !is_exact && self.refused.value == 0.0 {
@@ -142,6 +143,16 @@ impl<'a> Refused<'a> {
         format!("{begin}, and {about}{refused} of {about}{asked} {callers} at least once.{never}")
     }
 
+    /// Names a part of the callers that decide the verdict, by what they have of the refused units.
+    pub(super) fn part(&self, share: f64) -> String {
+        let share = percent(share);
+        match (self.has_units, self.who) {
+            (false, _) => format!("{share} % of the refused callers"),
+            (true, Who::Many) => format!("callers with {share} % of the refused units"),
+            (true, _) => format!("of these callers, those with {share} % of their refused units"),
+        }
+    }
+
     /// Names the caller with most of the refused units, and says what was seen without the callers that have most of
     /// them. Returns an empty text if units are not known.
     pub(super) fn top_sentences(&self) -> String {
@@ -153,6 +164,10 @@ impl<'a> Refused<'a> {
         };
         let (name, sum) = (self.name(first), self.top.iter().fold(0, |sum: u64, top| sum.saturating_add(top.units)));
         let of_first = share(first.units, refused.missing);
+        // Counts are too low by an amount that can differ for each caller.
+        let second = refused.callers.get(1).map_or(0, |caller| caller.units);
+        let is_sure = first.units >= second.saturating_add(refused.missing);
+        let most = if is_sure { "has the most" } else { "probably has the most" };
         match self.who {
             Who::One => {
                 format!("{} has {of_first} of the refused units. {}", capital(&name), self.others("it", "this one"))
@@ -160,13 +175,13 @@ impl<'a> Refused<'a> {
             Who::Few => {
                 let missing = refused.missing.saturating_mul(self.top.len() as u64);
                 format!(
-                    "{} callers have {} of the refused units, and {name} has the most: {of_first}. {}",
+                    "{} callers have {} of the refused units, and {name} {most}: {of_first}. {}",
                     self.top.len(),
                     share(sum, missing),
                     self.others("them", "these")
                 )
             }
-            _ => format!("{} has the most: {of_first} of the refused units.", capital(&name)),
+            _ => format!("{} {most}: {of_first} of the refused units.", capital(&name)),
         }
     }
 
@@ -177,7 +192,12 @@ impl<'a> Refused<'a> {
         let asked = Estimate::of(&hour.sampled, |caller| self.has_asked(caller) && is_other(caller));
         let refused = Estimate::of(&hour.sampled, |caller| caller.refused_units > 0 && is_other(caller));
         if asked.value == 0.0 {
-            return format!("Nobody asked but {these}.");
+            let is_exact = asked.relative_error == 0.0;
+            return if is_exact {
+                format!("Nobody asked but {these}.")
+            } else {
+                "No other caller is in the sample.".to_owned()
+            };
         }
         let about = if asked.relative_error > 0.0 { "about " } else { "" };
         let was = if refused.value.round() == 1.0 { "was" } else { "were" };
@@ -228,7 +248,8 @@ pub(super) fn quoted(name: &str) -> String {
     format!("{name:?}")
 }
 
-fn capital(text: &str) -> String {
+/// Returns the text with a capital letter at its beginning.
+pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }

@@ -80,7 +80,9 @@ impl Suggestion {
         let build = |limit| match (burst, model.counting) {
             (Some(burst), _) => Quota::token_bucket(limit, window).burst(burst).build(),
             (None, Counting::Bucket) => Quota::token_bucket(limit, window).build(),
-            (None, Counting::Queue) => Quota::leaky_bucket(limit, window).queue(model.capacity - 1).build(),
+            (None, Counting::Queue) => {
+                Quota::leaky_bucket(limit, window).queue(model.capacity.saturating_sub(1)).build()
+            }
             (None, Counting::Permits) => Quota::concurrency(limit).build(),
             (None, _) => Quota::sliding_window_log(limit, window).build(),
         };
@@ -149,7 +151,10 @@ impl Suggested {
         let callers = &sampled.callers;
         let needed = |caller: &SampledCaller| caller.burst.1.map(|units| units as f64);
         let of = |refused: bool| {
-            let of_kind = callers.iter().filter(|caller| caller.refused == refused && !caller.above_upper);
+            // A request that can never pass says nothing about the burst that its caller needs.
+            let of_kind = callers
+                .iter()
+                .filter(|caller| caller.refused == refused && !caller.above_upper && !caller.only_oversized);
             of_kind.map(needed).collect::<Option<Vec<f64>>>()
         };
         let (mut refused, passed) = (of(true)?, of(false)?);

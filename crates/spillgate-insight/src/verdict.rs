@@ -4,7 +4,8 @@
 
 use serde::Serialize;
 
-/// What was seen of a limit. It is the first of these statements that holds.
+/// What was seen of a limit. It is the first of these statements that holds, except that a limit that refuses little is
+/// [`Effective`](Verdict::Effective), whatever its callers ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

@@ -118,7 +118,7 @@ fn a_few_callers_are_named_and_counted_without_them() {
         report.reason
     );
     assert!(
-        report.reason.contains("Each of these callers asked for at least 3 times what the limit allows"),
+        report.reason.contains("Each of these callers asked for at least 3 times the rate of the limit"),
         "{}",
         report.reason
     );
@@ -291,6 +291,68 @@ fn refusals_that_are_older_than_the_lists_are_counted_by_callers() {
     }
     let report = super::verdicts::report_at(&limit, 600.0);
     assert_eq!(report.who, Who::One, "{}", report.reason);
+    // Requests that can never pass are neither refused nor asked in this sentence.
+    let never = Decision::refuse(10, Reason::CostAboveCapacity, Wait::NONE);
+    (0..60).for_each(|second| count(&limit, 540.0 + f64::from(second), 99, 20, never));
+    let report = super::verdicts::report_at(&limit, 600.0);
+    assert!(report.reason.starts_with("60 of 6660 requests cost more than 10"), "{}", report.reason);
+    assert!(report.reason.contains(" 9.1 % of 6600 requests were refused"), "{}", report.reason);
+}
+
+#[test]
+fn a_reason_says_why_nobody_can_be_judged() {
+    let (limit, count) = super::verdicts::insight(Quota::fixed_window(10, MINUTE));
+    (0..200).for_each(|user| count(&limit, 1.0, user, 1, Decision::allow(10, 9)));
+    // The counts have slots of ten minutes, so they still have these requests.
+    let report = super::verdicts::report_at(&limit, 3_650.0);
+    assert!(report.spans[2].counts.requests == 200 && report.spans[2].callers.asked.value == 0.0);
+    assert_eq!((report.verdict, &*report.reason), (Verdict::TooEarly, "There were no requests in the last hour."));
+    // After a flood of callers, the sample is too small for the few others.
+    (0..400_000).for_each(|user| count(&limit, 3_660.0, user, 1, Decision::allow(10, 9)));
+    for second in 0..300 {
+        count(&limit, 7_500.0 + f64::from(second), 1_000_000, 1, Decision::allow(10, 9));
+    }
+    let report = super::verdicts::report_at(&limit, 7_800.0);
+    let few = "No caller is in the sample, because there were far more callers before.";
+    assert_eq!((report.verdict, &*report.reason), (Verdict::TooEarly, few));
+}
+
+#[test]
+fn the_only_caller_that_is_refused_is_not_called_several() {
+    // Most of sixty requests at once can be retries.
+    let mut scene = Scene::named(Quota::fixed_window(5, MINUTE));
+    (0..10).for_each(|user| _ = scene.ask(user, every(20, 3_500)));
+    scene.ask("bot", (0..3_500).step_by(600).flat_map(|second| std::iter::repeat_n(second, 60)));
+    let report = scene.report(3_500);
+    assert_seen(&report, Verdict::Unclear, Who::One);
+    assert!(report.reason.contains(" This caller cannot be judged. It is still busy, "), "{}", report.reason);
+    assert!(!report.reason.contains("these callers"), "{}", report.reason);
+}
+
+#[test]
+fn requests_that_can_never_pass_are_no_reason_against_another_burst() {
+    let mut scene = Scene::named(Quota::token_bucket(60, MINUTE).burst(10));
+    for user in 0..10 {
+        scene.ask(user, (user..900).step_by(60).flat_map(|second| std::iter::repeat_n(second, 14)));
+    }
+    scene.reading(899);
+    let never = Decision::refuse(10, Reason::CostAboveCapacity, Wait::NONE);
+    (1_000..1_030).for_each(|user| scene.insight.count(at(899.0), user, &Take::of(20, &never)));
+    let report = scene.insight.read(at(899.0)).report();
+    assert_seen(&report, Verdict::Bursts, Who::Few);
+    assert_eq!(report.suggestion.and_then(|suggestion| suggestion.burst), Some(14), "{}", report.reason);
+}
+
+#[test]
+fn the_first_of_equal_callers_only_probably_has_the_most() {
+    let mut scene = Scene::named(Quota::fixed_window(1, MINUTE));
+    // The last callers of the list are counted exactly, and the counts of the others are too low.
+    for second in 0..600 {
+        scene.ask(second, [second, second]);
+    }
+    let report = scene.report(600);
+    assert!(report.who == Who::Many && report.top_refused.missing > 0, "{}", report.reason);
+    assert!(report.reason.contains(" probably has the most: between "), "{}", report.reason);
 }
 
 #[test]

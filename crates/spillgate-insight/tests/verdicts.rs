@@ -381,7 +381,11 @@ fn refusals_by_a_share_of_the_limit_say_nothing_about_the_limit() {
             assert!(refused > 1_000, "{refused}");
             let report = report_at(&insight, 430.0);
             assert_eq!((report.verdict, report.suggestion), (Verdict::Unclear, None), "{}", report.reason);
-            assert!(report.reason.contains("Callers with 0 % of these can be judged."), "{}", report.reason);
+            assert!(
+                report.reason.contains("Callers with 0 % of the refused units can be judged."),
+                "{}",
+                report.reason
+            );
         }
     }
     let (limit, count) = insight(Quota::token_bucket(10, 20 * SECOND));

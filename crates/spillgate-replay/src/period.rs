@@ -8,7 +8,7 @@ use spillgate::insight::{Reading, SampledCaller, Verdict, Who};
 use spillgate::rules::{Limit, Rule};
 
 use super::callers::Names;
-use super::report::{Bar, Period, VerdictHours};
+use super::report::{Bar, Counts, Period, VerdictHours};
 
 /// The length of an hour in nanoseconds. Hours begin when an hour of UTC begins, because insight keeps its figures in
 /// half hours of UTC.
@@ -30,8 +30,9 @@ pub(super) struct Hours {
 type Rank = (u64, u16, u64);
 
 impl Hours {
-    /// Adds the hour that ends with this reading.
-    pub(super) fn add(&mut self, reading: Reading, (rule, limit): (&Rule, &Limit)) {
+    /// Adds the hour that ends with this reading. `requests` are those of the hour of UTC: at the end of the log, the
+    /// reading has requests of the hour before too, which were added already.
+    pub(super) fn add(&mut self, reading: Reading, requests: Counts, (rule, limit): (&Rule, &Limit)) {
         let [.., hour] = &reading.spans;
         let callers = &hour.sampled.callers;
         let used = callers.iter().map(|caller| caller.used_permille).max().unwrap_or(0);
@@ -41,7 +42,7 @@ impl Hours {
         let (to_ns, used) = (reading.now_ns, use_of_limit(callers));
         let from_ns = (to_ns + 1).saturating_sub(HOUR_NS).max(reading.since_ns);
         let report = reading.report();
-        self.count((report.verdict, report.who), counts.2, counts.0);
+        self.count((report.verdict, report.who), requests);
         if self.kept.as_ref().is_none_or(|(kept, _)| counts > *kept) {
             let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
             let burst_error_units = None;
@@ -52,7 +53,7 @@ impl Hours {
         }
     }
 
-    fn count(&mut self, (verdict, who): (Verdict, Who), requests: u64, refused_requests: u64) {
+    fn count(&mut self, (verdict, who): (Verdict, Who), Counts { allowed, refused }: Counts) {
         let known = self.counts.iter().position(|counted| (counted.verdict, counted.who) == (verdict, who));
         let index = known.unwrap_or_else(|| {
             let (hours, requests, refused_requests, refusing_hours) = (0, 0, 0, 0);
@@ -61,9 +62,9 @@ impl Hours {
         });
         let counted = &mut self.counts[index];
         counted.hours += 1;
-        counted.requests += requests;
-        counted.refused_requests += refused_requests;
-        counted.refusing_hours += u64::from(refused_requests > 0);
+        counted.requests += allowed + refused;
+        counted.refused_requests += refused;
+        counted.refusing_hours += u64::from(refused > 0);
     }
 
     /// Returns the number of hours with each verdict, the most important verdict first, and the hour that is shown.

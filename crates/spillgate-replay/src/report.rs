@@ -210,7 +210,7 @@ pub struct VerdictHours {
     /// Whose units were refused.
     pub who: Who,
     pub hours: u64,
-    /// The requests of these hours.
+    /// The requests of these hours. Each request of the log counts in one hour of UTC.
     pub requests: u64,
     pub refused_requests: u64,
     /// How many of these hours have refusals.

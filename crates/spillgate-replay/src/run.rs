@@ -78,8 +78,8 @@ struct Tally {
     refusals: Refusals,
     /// The requests of callers that are not counted one by one.
     further: Counts,
-    /// The requests of the current hour.
-    hour_requests: u64,
+    /// The requests of the current hour of UTC.
+    hour: Counts,
     hours: Hours,
 }
 
@@ -198,9 +198,9 @@ impl Run {
             let (rule_index, limit_index) = (next.0, next.1 - 1);
             position = next;
             let tally = &mut self.limits[self.first_limits[rule_index] + limit_index];
-            if tally.hour_requests > 0 {
-                tally.hour_requests = 0;
-                tally.hours.add(insight.read(Time::from_nanos(now_ns)), (rule, limit));
+            let hour = std::mem::take(&mut tally.hour);
+            if hour != Counts::default() {
+                tally.hours.add(insight.read(Time::from_nanos(now_ns)), hour, (rule, limit));
             }
         }
     }
@@ -286,7 +286,7 @@ impl Tally {
             timeline: Counting::new(),
             refusals: Refusals::default(),
             further: Counts::default(),
-            hour_requests: 0,
+            hour: Counts::default(),
             hours: Hours::default(),
         }
     }
@@ -298,7 +298,7 @@ impl Tally {
         };
         *requests += 1;
         *sum = sum.saturating_add(units);
-        self.hour_requests += 1;
+        self.hour.add(refused);
         self.timeline.add(time_ns, refused);
     }
 }

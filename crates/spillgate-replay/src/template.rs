@@ -111,11 +111,12 @@ impl Templates {
     /// Returns a warning for each field whose values a server would count in another way. `hides` leaves out examples.
     #[must_use]
     pub fn warnings(&self, filled: &Filled, hides: bool) -> Vec<String> {
-        let parts = self.parts().zip(&filled.seen);
-        let mut warnings: Vec<String> = parts
-            .filter_map(|((index, modifiers), seen)| seen.warning(&self.fields[index], modifiers, hides))
-            .collect();
-        warnings.dedup();
+        let mut warnings = Vec::new();
+        for ((index, modifiers), seen) in self.parts().zip(&filled.seen) {
+            // Several descriptors can have the same field.
+            let warning = seen.warning(&self.fields[index], modifiers, hides);
+            warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+        }
         warnings
     }
 
@@ -335,5 +336,16 @@ mod tests {
         assert_eq!(values("a={address|network}-{uri|normal}"), ["2001:db8::/64-/a/b"]);
         assert_eq!(values("a={address|ip},b={address}"), ["2001:db8::7", "[2001:db8::7]:80"]);
         assert!(values("a={none|ip}").is_empty());
+    }
+
+    #[test]
+    fn a_field_of_several_descriptors_has_one_warning() {
+        let texts = ["a={x},b={y}", "c={x}", "d={x|ip}"].map(str::to_owned);
+        let templates = Templates::parse(&texts, ClientSettings::default()).expect("the templates are right");
+        let mut filled = Filled::default();
+        templates.fill(&mut filled, |index| Some(["2001:db8::1", "/a?b"][index]));
+        let warnings = templates.warnings(&filled, true);
+        let fields: Vec<_> = warnings.iter().filter_map(|warning| warning.split('`').nth(1)).collect();
+        assert_eq!(fields, ["{x}", "{y}", "{x|ip}"]);
     }
 }

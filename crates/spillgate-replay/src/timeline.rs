@@ -42,9 +42,7 @@ impl Counting {
         if index >= self.points.len() {
             self.points.resize(index + 1, Counts::default());
         }
-        let point = &mut self.points[index];
-        point.refused += u64::from(refused);
-        point.allowed += u64::from(!refused);
+        self.points[index].add(refused);
     }
 
     #[cold]

@@ -5,7 +5,7 @@
 //! of all hours.
 
 use spillgate::insight::{Verdict, Who};
-use spillgate::text::thousands;
+use spillgate::text::{percent, thousands};
 
 use super::report::{LimitReport, VerdictHours, WholeLog};
 
@@ -37,13 +37,13 @@ impl LimitReport {
         self
     }
 
-    /// Returns the caller with most of the refusals, and its part of them, if one caller has at least half of them.
+    /// Returns the caller with most of the refusals, and its refusals, if one caller has at least half of them.
     #[must_use]
-    pub fn main_caller(&self) -> Option<(&str, f64)> {
+    pub fn main_caller(&self) -> Option<(&str, u64)> {
         let says_something = self.callers.counted > 1 && self.refused_requests >= REFUSALS_MIN;
         let top = self.callers.top_refused.first().filter(|_| says_something)?;
         let part = top.counts.refused as f64 / self.refused_requests.max(1) as f64;
-        (part >= MAIN_CALLER).then_some((&top.caller, part))
+        (part >= MAIN_CALLER).then_some((&top.caller, top.counts.refused))
     }
 
     /// Returns whose requests are refused in the whole log. It is counted here, because the callers of one hour can be
@@ -104,16 +104,17 @@ impl LimitReport {
         let mut reason = match self.refused_requests {
             0 => "The limit refuses no request of the log.".to_owned(),
             refused => {
-                let percent = 100.0 * refused as f64 / all as f64;
-                let when = if hours > 1 { format!(", in {refusing} of {hours} hours") } else { String::new() };
-                format!("The limit refuses {percent:.1} % of its requests{when}.")
+                let in_hours = || format!(", in {} of {} hours", thousands(refusing), thousands(hours));
+                let when = if hours > 1 { in_hours() } else { String::new() };
+                format!("The limit refuses {} of its requests{when}.", percent(refused, all))
             }
         };
         if hours > 1 {
-            reason += &format!(" {} of {} hours have this verdict.", thousands(same), thousands(hours));
+            let have = if same == 1 { "has" } else { "have" };
+            reason += &format!(" {} of {} hours {have} this verdict.", thousands(same), thousands(hours));
         }
-        if let Some((caller, part)) = self.main_caller() {
-            reason += &format!(" {caller:?} has {:.1} % of the refusals.", 100.0 * part);
+        if let Some((caller, refused)) = self.main_caller() {
+            reason += &format!(" {caller:?} has {} of the refusals.", percent(refused, self.refused_requests));
         }
         reason
     }
@@ -160,7 +161,7 @@ mod tests {
         let quiet = judged(&[hours(Effective, 1, 100, 0), hours(NeverBinding, 5, 9_000, 0)]);
         assert_eq!(
             (quiet.verdict, quiet.who, &*quiet.reason),
-            (Effective, Who::Nobody, "The limit refuses no request of the log. 1 of 6 hours have this verdict.")
+            (Effective, Who::Nobody, "The limit refuses no request of the log. 1 of 6 hours has this verdict.")
         );
         assert_eq!(judged(&[hours(NeverBinding, 5, 9_000, 0), hours(TooEarly, 3, 200, 0)]).verdict, NeverBinding);
     }

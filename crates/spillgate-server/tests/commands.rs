@@ -76,23 +76,41 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     assert_eq!(scene.user("7"), 429);
     let list = scene.text(&["blocks"]);
     assert!(list.contains("user_id=7  all domains") && list.contains("floods"), "{list}");
-    assert!(list.ends_with("1 block of at most 10000, on this server only\n"), "{list}");
+    assert!(list.ends_with("1 block of at most 10,000, on this server only\n"), "{list}");
     let explained = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7"]);
     assert_eq!(explained.code, 1);
     assert!(explained.stdout.starts_with("Refused now by a block, for "), "{explained:?}");
     assert!(
         explained.stdout.contains("user_id=7 is blocked in all domains for ") && explained.stdout.contains("(floods)")
     );
-    assert_eq!(scene.text(&["unblock", "user_id=7"]), "user_id=7 is no longer blocked in all domains\n");
+    assert_eq!(scene.text(&["unblock", "user_id=7"]), "all blocks of user_id=7 have ended: 1\n");
     assert_eq!(scene.user("7"), 200);
+    let other = "--descriptor=remote_address=203.0.113.9";
+    scene.text(&["block", "user_id=7", "--for=1m"]);
+    let explained = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7", other]);
+    assert!(!explained.stdout.contains("left out"), "no rule replaces the other one: {}", explained.stdout);
+    scene.text(&["unblock", "user_id=7"]);
     scene.fails(&["unblock", "user_id=7"], 1, &["there is no such block", "`spillgate blocks`"]);
     let comma = scene.json(&["block", r"user_id=a\,b=c", "--for=1h", "--domain=api"], 0);
     assert_eq!((&comma["block"]["value"], &comma["block"]["domain"]), (&"a,b=c".into(), &"api".into()));
     assert_eq!(scene.json(&["blocks"], 0)["blocks"].as_array().map(Vec::len), Some(1));
     assert_eq!(scene.json(&["unblock", r"user_id=a\,b=c", "--domain", "api"], 0)["unblocked"], 1);
+    // The block of one domain ends, but the other one still refuses the caller.
+    for domain in [&[][..], &["--domain=api"]] {
+        scene.text(&[&["block", "user_id=8", "--for=1m"], domain].concat());
+    }
+    let ended = "the block of user_id=8 in the domain api has ended\n";
+    assert_eq!((scene.text(&["unblock", "user_id=8", "--domain=api"]), scene.user("8")), (ended.to_owned(), 429));
     let wrong = scene.json(&["block", "user_id=7", "--for", "soon"], 2);
     assert_eq!(wrong["ok"], false);
     assert!(wrong["errors"][0]["message"].as_str().is_some_and(|text| text.contains("for")), "{wrong}");
+    for (block, says) in [
+        (&["user_ip=7"][..], "note: no rule has the key user_ip: check that requests have it\n"),
+        (&["user_id=9", "--domain=ap"], "note: no rule has the domain ap: check that requests have it\n"),
+    ] {
+        let output = scene.run(&[&["block", "--for=1m"], block].concat());
+        assert!(output.code == 0 && output.stdout.contains(" is blocked in ") && output.stderr == says, "{output:?}");
+    }
     scene.fails(&["block", "user_id", "--for=1m"], 2, &["has no value: write KEY=VALUE"]);
     scene.fails(&["block", "user_id=7,a=b", "--for=1m"], 2, &["write one KEY=VALUE"]);
     scene.fails(&["block", "user_id=7"], 2, &["--for <DURATION>"]);
@@ -109,7 +127,7 @@ fn a_rule_is_put_into_shadow_by_its_path() {
     assert!(list.contains("api: user_id  this server"), "{list}");
     let explained = scene.text(&["explain", "--domain=api", "--descriptor=user_id=7"]);
     assert!(explained.starts_with("Allowed now\n") && explained.contains("in shadow on this server only, for "));
-    let off = "the rule user_id of the domain api refuses again, on this server only\n";
+    let off = "the shadow of the rule user_id of the domain api has ended, on this server only\n";
     assert_eq!(scene.text(&["shadow", "off", "user_id", "--domain", "api"]), off);
     assert_eq!((scene.user("7"), scene.text(&["shadows"])), (429, "no rule was put into shadow\n".to_owned()));
     scene.fails(&["shadow", "off", "user_id"], 1, &["no such shadow switch is on", "`spillgate shadows`"]);
@@ -128,7 +146,7 @@ fn a_rule_is_put_into_shadow_by_its_path() {
     assert_eq!(all, "all rules count, but refuse nothing for 1h, on this server only\n");
     assert_eq!(scene.user("7"), 200);
     assert!(scene.text(&["shadows"]).contains("all rules"));
-    assert_eq!(scene.text(&["shadow", "off", "--all"]), "all rules refuse again, on this server only\n");
+    assert_eq!(scene.text(&["shadow", "off", "--all"]), "the shadow of all rules has ended, on this server only\n");
 }
 
 #[test]
@@ -190,9 +208,16 @@ fn the_callers_with_the_most_units_are_listed() {
     assert!(text.contains("api: user_id per_user (") && !text.contains("remote_address"), "{text}");
     assert!(text.contains("refused units") && text.contains("user_id=ann\n") && !text.contains('\u{1b}'), "{text}");
     assert_eq!(scene.json(&["top"], 0)["limits"].as_array().map(Vec::len), Some(2));
+    // Each of many callers has one unit, so none of them is known to have many.
+    let many = Scene::new(RULES, &[]);
+    (0..200).for_each(|user| _ = many.user(&user.to_string()));
+    let text = many.text(&["top"]);
+    let line =
+        text.lines().find(|line| line.starts_with("  allowed units: 200. No caller is known to have more than "));
+    assert!(line.is_some_and(|line| line.ends_with(" of them.")), "{text}");
     let hidden = Scene::new(RULES, &["--insight-keys=off"]);
     hidden.user("ann");
-    assert!(hidden.text(&["top"]).contains("1 units, and the setting insight.keys hides the callers"));
+    assert!(hidden.text(&["top"]).contains("allowed units: 1. The setting insight.keys hides the callers."));
 }
 
 #[test]

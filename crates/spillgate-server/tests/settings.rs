@@ -184,21 +184,21 @@ fn the_example_is_valid_and_says_the_defaults() {
 #[test]
 fn the_memory_that_clients_can_hold_is_shown_and_stays_below_1_gib() {
     let folder = Folder::new(&[RULES]);
-    let text = folder.run("serve --show-settings --workers 16").stdout;
+    let text = folder.run("serve --show-settings --workers 10").stdout;
     let rows = text.split_once("Memory that clients can hold at most").expect("the rows follow the settings").1;
     let mib = |line: &str| line.rsplit(' ').next()?.strip_suffix("MiB")?.parse::<u64>().ok();
     let rows: Vec<u64> = rows.lines().filter_map(mib).collect();
     let (sum, rows) = rows.split_last().expect("there are rows");
     assert!(rows.len() == 11 && *sum < 1024 && *sum <= rows.iter().sum() && rows.contains(&256), "{text}");
-    let text = folder.run("serve --show-settings --json --workers 16").stdout;
+    let text = folder.run("serve --show-settings --json --workers 10").stdout;
     let json: serde_json::Value = serde_json::from_str(&text).expect("the output is JSON");
     assert_eq!(json["memory_of_clients"]["value"], format!("{sum}MiB"));
     assert!(!text.contains("1GiB or more"), "{text}");
-    let shared = folder.run("serve --show-settings --workers 14 --store redis://127.0.0.1:1").stdout;
+    let shared = folder.run("serve --show-settings --workers 8 --store redis://127.0.0.1:1").stdout;
     assert!(shared.contains(&format!("{}MiB", sum - 8 + 18)) && !shared.contains("1GiB or more"), "{shared}");
     let many = folder.run("serve --show-settings --workers 64").stdout;
-    assert!(many.contains("This is 1GiB or more. The defaults stay below it with up to 14 workers"), "{many}");
-    let halved = folder.run("serve --show-settings --json --limits-in-flight 128MiB --workers 16").stdout;
+    assert!(many.contains("This is 1GiB or more. The defaults stay below it with up to 8 workers"), "{many}");
+    let halved = folder.run("serve --show-settings --json --limits-in-flight 128MiB --workers 10").stdout;
     assert!(halved.contains(&format!("{}MiB", sum - 128)), "{halved}");
 }
 

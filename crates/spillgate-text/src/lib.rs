@@ -13,4 +13,4 @@ pub mod yaml;
 
 pub use diagnostic::{At, Diagnostic, DiagnosticText, Severity, Source};
 pub use nearest::nearest;
-pub use number::{count, thousands};
+pub use number::{count, percent, thousands};

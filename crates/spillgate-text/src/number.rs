@@ -31,6 +31,16 @@ pub fn count(number: impl Display, noun: &str) -> String {
     text
 }
 
+/// Returns a part in percent, with one digit after the point: `33.3 %`. Only nothing is `0.0 %`, and only everything is
+/// `100.0 %`.
+#[doc(hidden)] // Only for the other crates of spillgate.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> String {
+    let exact = 100.0 * part as f64 / whole.max(1) as f64;
+    let shown = if part == 0 || part >= whole { exact } else { exact.clamp(0.1, 99.9) };
+    format!("{shown:.1} %")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +55,12 @@ mod tests {
     fn one_thing_has_no_plural() {
         assert_eq!([0, 1, 2, 11].map(|number| count(number, "unit")), ["0 units", "1 unit", "2 units", "11 units"]);
         assert_eq!(count(thousands(1_001), "unit"), "1,001 units");
+    }
+
+    #[test]
+    fn only_nothing_and_everything_are_round_percentages() {
+        let parts = [(0, 0), (0, 7), (1, 100_000), (1, 3), (99_999, 100_000), (7, 7)];
+        let expected = ["0.0 %", "0.0 %", "0.1 %", "33.3 %", "99.9 %", "100.0 %"];
+        assert_eq!(parts.map(|(part, whole)| percent(part, whole)), expected);
     }
 }

@@ -334,14 +334,24 @@ fn without_quotes(written: &str) -> Box<str> {
 }
 
 /// Returns whether the text before a value ends with a tag that makes the value a text, so that `!!str 7` is not a number.
+///
+/// Only the last words are looked at, not the whole line: a file of many values can be one line.
 fn has_text_tag(before: &str) -> bool {
-    let line = before.rsplit(['\n', '\r']).next().unwrap_or_default();
-    let mut words = line.split_ascii_whitespace().rev().skip_while(|word| word.starts_with('&'));
-    let last = words.next().unwrap_or_default();
-    let tags = ["!!str", "!!binary", "!<tag:yaml.org,2002:str>", "!<tag:yaml.org,2002:binary>", "!"];
+    const TAGS: [&str; 5] = ["!!str", "!!binary", "!<tag:yaml.org,2002:str>", "!<tag:yaml.org,2002:binary>", "!"];
+    let mut rest = before;
+    loop {
+        rest = rest.trim_end_matches([' ', '\t']);
+        let is_end = |c: char| c.is_ascii_whitespace() || matches!(c, '[' | ']' | '{' | '}' | ',');
+        let begin = rest.rfind(is_end).map_or(0, |at| at + 1);
+        // An anchor can be between the tag and the value.
+        if !rest[begin..].starts_with('&') {
+            break;
+        }
+        rest = &rest[..begin];
+    }
     // In a list or a map in brackets, the tag can follow a bracket or a comma.
-    let is_start = |before: &str| before.is_empty() || before.ends_with(['[', '{', ',']);
-    tags.iter().any(|tag| last.strip_suffix(tag).is_some_and(is_start))
+    let is_start = |before: &str| before.is_empty() || before.ends_with(['[', '{', ',', ' ', '\t', '\n', '\r']);
+    TAGS.iter().any(|tag| rest.strip_suffix(tag).is_some_and(is_start))
 }
 
 /// Returns whether a value is an alias, or a part of what an alias repeats.
@@ -574,6 +584,11 @@ mod tests {
         let repeated = [text("a", false), text("7", false), text("b", false), text("7", false)];
         assert_eq!(values("a: &x !!int \"7\"\nb: *x"), Ok(repeated.to_vec()));
         assert_eq!(values("k: !!null x"), Ok(vec![text("k", false), Value::Null]));
+        assert_eq!(values("k: [a,!!str 7]"), Ok(vec![text("k", false), text("a", false), text("7", true)]));
+        // A value looks only at the words before it, and not at the whole line.
+        let many = format!("k: [{}!!str 7]", "a, ".repeat(50_000));
+        let last = values(&many).map(|values| (values.len(), values.last().cloned()));
+        assert_eq!(last, Ok((50_002, Some(text("7", true)))));
         for wrong in ["!!int seven", "!!int \"seven\"", "!!int 007", "!!bool yes", "!!timestamp 2001-01-01"] {
             assert!(values(&format!("k: {wrong}")).unwrap_err().contains("remove the tag"), "{wrong}");
         }

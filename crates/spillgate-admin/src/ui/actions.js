@@ -23,16 +23,16 @@ export async function block(request) {
 }
 
 export async function unblock({ key, value, domain }) {
-  await post('/unblock', domain === null ? { key, value } : { key, value, domain });
+  const { unblocked } = await post('/unblock', domain === null ? { key, value } : { key, value, domain });
   await read();
-  return `${key}=${value} is no longer blocked ${whereText(domain)}.`;
+  return domain === null ? `All blocks of ${key}=${value} have ended: ${unblocked}.` : `The block of ${key}=${value} ${whereText(domain)} has ended.`;
 }
 
 export async function shadow(request) {
   const { shadow: made } = await post('/shadow', request);
   await read();
   const [what, s] = request.rule === 'all' ? ['All rules', ''] : [`The rule ${request.rule.path}`, 's'];
-  if (!request.on) return `${what} refuse${s} again what is over the limit.`;
+  if (!request.on) return `The shadow of ${what[0].toLowerCase()}${what.slice(1)} has ended.`;
   return `${what} count${s}, but refuse${s} nothing ${until(made)}, ${scopeText(made.scopes[0])}.`;
 }
 

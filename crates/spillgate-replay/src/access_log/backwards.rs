@@ -21,6 +21,8 @@ const STEPS_MIN: u64 = 2;
 const SURE_STEPS: u64 = 16;
 /// For each step forward, at least this many have to go back.
 const STEPS_BACK: u64 = 4;
+/// The number of lines at each end of a file whose times are compared.
+const ENDS: usize = 3;
 
 /// Returns the lines of a file in reverse order. Each line has its line end after it.
 pub(super) struct Backwards<F> {
@@ -120,32 +122,53 @@ impl<F: Read + Seek> Read for Backwards<F> {
 /// Whether the times of lines go forward or back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Direction {
-    last_ns: Option<u64>,
-    highest_ns: u64,
+    /// The number of lines.
+    lines: usize,
+    /// The times of the first lines. Of three, the one in the middle is right even if one of them is wrong.
+    first_ns: [u64; ENDS],
+    /// The times of the last lines, in a ring.
+    last_ns: [u64; ENDS],
     forward: u64,
     back: u64,
 }
 
 impl Direction {
     pub(super) fn add(&mut self, time_ns: u64) {
-        if let Some(last_ns) = self.last_ns {
-            self.forward += u64::from(time_ns > last_ns);
-            self.back += u64::from(time_ns < last_ns);
+        if self.lines > 0 {
+            let before_ns = self.last_ns[(self.lines - 1) % ENDS];
+            self.forward += u64::from(time_ns > before_ns);
+            self.back += u64::from(time_ns < before_ns);
         }
-        self.last_ns = Some(time_ns);
-        self.highest_ns = self.highest_ns.max(time_ns);
+        if let Some(first_ns) = self.first_ns.get_mut(self.lines) {
+            *first_ns = time_ns;
+        }
+        self.last_ns[self.lines % ENDS] = time_ns;
+        self.lines += 1;
+    }
+
+    /// Returns by how much the last lines are before the first ones. Blocks of lines can have their newest line first
+    /// although each block is later than the one before it. Then most steps go back, but the file goes forward.
+    fn back_ns(&self) -> u64 {
+        let middle_ns = |mut times_ns: [u64; ENDS]| {
+            times_ns.sort_unstable();
+            times_ns[ENDS / 2]
+        };
+        match self.lines {
+            0 => 0,
+            lines if lines < 2 * ENDS => self.first_ns[0].saturating_sub(self.last_ns[(lines - 1) % ENDS]),
+            _ => middle_ns(self.first_ns).saturating_sub(middle_ns(self.last_ns)),
+        }
     }
 
     /// Returns whether the newest line is the first one. `has_all` says whether all lines of the file were added.
     fn is_back(&self, has_all: bool) -> bool {
         let steps = if has_all { STEPS_MIN } else { SURE_STEPS };
-        self.back >= steps && self.back >= STEPS_BACK.saturating_mul(self.forward)
+        self.back >= steps && self.back >= STEPS_BACK.saturating_mul(self.forward) && self.back_ns() > 0
     }
 
     /// Returns whether the newest line is the first one, and sorting within `out_of_order_ns` cannot repair the order.
     pub(super) fn is_beyond(&self, out_of_order_ns: u64, has_all: bool) -> bool {
-        let back_ns = self.highest_ns - self.last_ns.unwrap_or(self.highest_ns);
-        back_ns > out_of_order_ns && self.is_back(has_all)
+        self.back_ns() > out_of_order_ns && self.is_back(has_all)
     }
 }
 

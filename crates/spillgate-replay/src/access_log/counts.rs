@@ -34,7 +34,7 @@ pub enum Unreadable {
     FarBehind,
     /// The line is not a JSON object.
     Json,
-    /// The line of a CSV file has more or fewer columns than the first line, or a quote that is not closed.
+    /// The line has more or fewer columns than the line that names them, or a quote that is not closed.
     Columns,
     /// A line that names columns, or a comment of the server. This line is not counted.
     Header,
@@ -66,7 +66,7 @@ impl fmt::Display for Unreadable {
             Unreadable::FarAhead => "its time is far after the times of its neighbours",
             Unreadable::FarBehind => "its time is more than a year before the time of the next line",
             Unreadable::Json => "it is not JSON",
-            Unreadable::Columns => "its columns are not those of the first line",
+            Unreadable::Columns => "its columns are not those of the line that names them",
             Unreadable::Header => "it names the columns",
             Unreadable::Unnamed => "no line before it names the columns: keep the line that begins with #Fields:",
             Unreadable::Docker => "it is not JSON with a member `log`, as Docker writes it",

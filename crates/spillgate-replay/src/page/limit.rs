@@ -6,7 +6,7 @@ use spillgate::text::thousands;
 use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
-use super::words::{Seen, advice, badge, count, limit_name, percent, quota, seen, share, time, times, wait};
+use super::words::{Seen, advice, badge, count, limit_name, quota, seen, share, time, times, wait};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -54,8 +54,8 @@ pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     let main_caller = limit.main_caller().filter(|_| is_about_callers);
     let suggestion = limit.whole_log.as_ref().and_then(|whole_log| whole_log.suggestion.as_ref());
     html! {
-        @if let Some((name, part)) = main_caller {
-            "Keep the limit, and look at " (seen(name)) ", which has " (percent(part))
+        @if let Some((name, refused)) = main_caller {
+            "Keep the limit, and look at " (seen(name)) ", which has " (share(refused, limit.refused_requests))
             " of the refusals. Before you block it: it can be many people behind one address or key."
         } @else if matches!(verdict, Some((Verdict::TooEarly, _))) {
             @if limit.refused_requests > 0 { "Look at the callers that it refuses." }

@@ -46,11 +46,6 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     format!("{number}{FIXED_SPACE}%")
 }
 
-/// Returns a part of 0 to 1 in percent.
-pub(super) fn percent(part: f64) -> String {
-    format!("{:.1}{FIXED_SPACE}%", 100.0 * part)
-}
-
 /// Returns a number in few characters, rounded: `8`, `950`, `16.4k`, `2M`.
 pub(super) fn short(number: f64) -> String {
     let powers = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];

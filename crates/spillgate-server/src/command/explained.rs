@@ -106,6 +106,9 @@ struct State {
     reset_after_ns: Option<u64>,
 }
 
+/// Deeper levels are not indented further. No rule is that deep, but a number from the network can be any number.
+const LEVELS: usize = 64;
+
 /// Fails if a request has a name that no rule has.
 pub(super) fn check_names(unknown: &[UnknownName]) -> Result<(), Problems> {
     let problem = |name: &UnknownName| {
@@ -139,7 +142,14 @@ impl Explanation {
         for step in &descriptor.steps {
             let origin = step.file.as_ref().zip(step.line).map(|(file, line)| format!("{file}:{line}"));
             table.row([
-                (Tone::Plain, format!("{}{}", "  ".repeat(step.level), clean(&format!("{}={}", step.key, step.value)))),
+                (
+                    Tone::Plain,
+                    format!(
+                        "{}{}",
+                        "  ".repeat(step.level.min(LEVELS)),
+                        clean(&format!("{}={}", step.key, step.value))
+                    ),
+                ),
                 (Tone::Plain, clean(&step.how())),
                 (Tone::Plain, step.outcome().to_owned()),
                 (Tone::Faint, clean(&origin.unwrap_or_default())),
@@ -152,11 +162,13 @@ impl Explanation {
         if let Some(block) = &descriptor.block {
             text.push_str(&format!("  {}\n", terminal.paint(Tone::Bad, &block.text())));
         }
+        // A block on any descriptor refuses the whole request, so no limit of it is asked.
+        let is_blocked = self.descriptors.iter().any(|descriptor| descriptor.block.is_some());
         let Some(rule) = &descriptor.matched else {
             let is_denied = |limit: &AskedLimit| limit.descriptor == number && limit.index.is_none();
             let denied = self.asked.iter().any(|asked| asked.limits.iter().any(is_denied));
             let outcome = if denied { "refused (unmatched: deny)" } else { "allowed and not counted" };
-            if descriptor.block.is_none() {
+            if !is_blocked {
                 text.push_str(&format!("  no rule matches: {outcome}\n"));
             }
             return;
@@ -173,11 +185,8 @@ impl Explanation {
             text.push_str("    without a limit: allowed and not counted\n");
         }
         for MatchedLimit { limit, replaced } in &rule.limits {
-            let left_out = if *replaced && descriptor.block.is_none() {
-                "; left out: another rule of this request replaces it"
-            } else {
-                ""
-            };
+            let is_replaced = *replaced && !is_blocked;
+            let left_out = if is_replaced { "; left out: another rule of this request replaces it" } else { "" };
             let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
             text.push_str(&format!("    limit{}: {}{left_out}\n", clean(&name), clean(&limit.summary())));
         }

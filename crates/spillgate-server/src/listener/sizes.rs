@@ -50,9 +50,9 @@ mod tests {
     use crate::settings::{Sources, resolve};
 
     #[test]
-    fn the_defaults_stay_below_1_gib_with_14_workers_and_a_shared_store() {
+    fn the_defaults_stay_below_1_gib_with_8_workers_and_a_shared_store() {
         let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
-        let rows = worst_case(&limits, 2, true, 14, true);
+        let rows = worst_case(&limits, 2, true, 8, true);
         let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
         assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
     }

@@ -309,11 +309,28 @@ fn a_stream_with_its_newest_line_first_is_not_decided() {
 }
 
 #[test]
+fn one_wrong_time_at_an_end_does_not_hide_that_the_newest_line_is_first() {
+    let reader = super::reader("common", &[]);
+    let right: Vec<u64> = (0..40).map(|at| 500_000 - 90 * at).collect();
+    for (at, wrong) in [(0, 5), (0, 900_000), (39, 900_000), (39, 5)] {
+        let mut seconds = right.clone();
+        seconds[at] = wrong;
+        assert!(newest_first(lines(&seconds).as_bytes(), &reader).is_some(), "line {at} at second {wrong}");
+    }
+}
+
+#[test]
 fn lines_out_of_order_do_not_look_like_a_file_with_its_newest_line_first() {
     let mixed = [100, 90, 80, 200, 190, 300, 290, 280, 400, 90, 500, 490, 600];
     let reader = super::reader("common", &[]);
     assert!(newest_first(lines(&mixed).as_bytes(), &reader).is_none());
     assert!(newest_first(lines(&[100, 100, 90]).as_bytes(), &reader).is_none(), "one step can be a late line");
+    // Each block of 30 s has its newest line first, but the next block is later.
+    let blocks: Vec<u64> = (0..20).flat_map(|block| (0..30).rev().map(move |at| 1_000 + 30 * block + at)).collect();
+    assert!(newest_first(lines(&blocks).as_bytes(), &reader).is_none());
+    let (requests, counts) = seconds(&[lines(&blocks)], 60);
+    assert_eq!(times(&requests), (1_000..1_600).collect::<Vec<_>>());
+    assert_eq!(counts.late.count, 0);
     assert!(newest_first(b"", &reader).is_none());
     assert!(newest_first(&gzip(&backwards(90)), &reader).is_none());
 }

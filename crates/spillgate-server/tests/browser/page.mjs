@@ -168,7 +168,7 @@ async function tasks(found) {
   await task('let it pass again', async () => {
     await click(page, 'nav a', /^Block and shadow$/);
     await click(page, 'td button', /^Unblock remote_address=203\.0\.113\.9 /);
-    await until(page, '.outcome.good', /no longer blocked/);
+    await until(page, '.outcome.good', /^All blocks of .* have ended/);
   });
   assert.equal(await check({ remote_address: '203.0.113.9' }), 200);
   assert.equal(await check({ banned: 'x' }), 429);
@@ -222,7 +222,7 @@ async function forms(found) {
   await show(page, '#/explain/api/user_id/31');
   await until(page, '.answer', /^Refused now by a block: user_id=31/);
   await click(page, '#answer button', /^Unblock$/);
-  await until(page, '.outcome.good', /no longer blocked in the domain api/);
+  await until(page, '.outcome.good', /^The block of .* in the domain api has ended/);
   for (let at = 0; at < 4; at += 1) await check({ user_id: '31' });
   await click(page, 'form button', /^Explain$/);
   await until(page, '.answer', /^Refused now by per_user/);
@@ -277,7 +277,7 @@ async function callers(page) {
   await click(page, '.callers a', /^Explain user_id=7$/);
   await until(page, '.answer', /block: user_id=7/);
   await click(page, '#answer button', /^Unblock$/);
-  await until(page, '.outcome.good', /no longer blocked/);
+  await until(page, '.outcome.good', /^The block of user_id=7 in the domain api has ended/);
 }
 
 // Insight needs minutes of traffic until it suggests a limit. So the test adds a suggestion to the answer of the server.

@@ -132,7 +132,7 @@ async function lists() {
   await until(page, 'p', /^2 blocks of at most/);
   assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=first']);
   await button.click();
-  await until(page, '.outcome.good', /^user_id=first is no longer blocked/);
+  await until(page, '.outcome.good', /^All blocks of user_id=first have ended: 1/);
   await until(page, 'tbody button', /^Done$/);
   await page.mouse.move(0, 0);
   await until(page, 'tbody tr', /user_id=second/);

@@ -129,9 +129,29 @@ fn nonsense_from_a_server_is_an_error_and_reaches_no_terminal() {
             );
         }
     }
-    let blocks = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"x\",\"max\":1,\"blocks\":[{\"key\":\"k\",\"value\":\"\\u001b]0;x\",\"ends_in_ms\":18446744073709551615}]}";
+    let blocks = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"x\",\"unreadable\":0,\"max\":1,\"blocks\":[{\"key\":\"k\",\"value\":\"\\u001b]0;x\",\"ends_in_ms\":18446744073709551615}]}";
     let output = folder.run_with(&["blocks", &answering(blocks)], &[]);
     assert!(output.code == 0 && output.stdout.contains(r"k=\u{1b}]0;x"), "{output:?}");
+    let deep = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"costs\":[1],\"unknown\":[],\"asked\":[],\"descriptors\":[{\"entries\":[[\"k\",\"v\"]],\"steps_left_out\":0,\"matched\":null,\"block\":null,\"steps\":[{\"level\":18446744073709551615,\"key\":\"k\",\"value\":\"v\",\"how\":\"key\",\"outcome\":\"matched\"}]}]}";
+    let output = folder.run_with(&["explain", "-d=api", "-e=k=v", &answering(deep)], &[]);
+    assert!(output.code == 0 && output.stdout.contains("k=v  the key, any value"), "{output:?}");
+}
+
+#[test]
+fn a_list_that_was_not_read_from_the_store_says_so() {
+    let folder = Folder::new(&[]);
+    let never = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"fleet\",\"scope_default\":\"fleet\",\"read_ms_ago\":null,\"unreadable\":0,\"max\":1,\"blocks\":[],\"all\":null,\"rules\":[]}";
+    let admin = answering(never);
+    for (command, none) in [("blocks", "no caller is blocked"), ("shadows", "no rule was put into shadow")] {
+        let output = folder.run_with(&[command, &admin], &[]);
+        let says = format!("{none}\nthe shared store was not read yet, so its blocks and switches are not known\n");
+        assert_eq!((output.code, &*output.stdout), (0, &*says), "{output:?}");
+    }
+    let old = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"fleet\",\"read_ms_ago\":61000,\"unreadable\":2,\"max\":1,\"blocks\":[]}";
+    let output = folder.run_with(&["blocks", &answering(old)], &[]);
+    let says = "no caller is blocked\nthe shared store was last read 1m1s ago\n\
+                entries of the lists in the shared store that cannot be read: 2\n";
+    assert_eq!((output.code, &*output.stdout), (0, says), "{output:?}");
 }
 
 #[test]

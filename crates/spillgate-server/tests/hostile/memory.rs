@@ -297,6 +297,49 @@ fn health_watches_take_what_their_bound_allows() {
     attack.end();
 }
 
+/// Sends requests for `path` from 80 connections of ten addresses, and reads only the beginning of each answer. Returns
+/// the connections, and the status of each answer.
+fn readers_that_stop(admin: SocketAddr, path: &str) -> (Vec<TcpStream>, Vec<String>) {
+    let reader = |number: usize| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        // On Linux, all addresses of 127.0.0.0/8 are loopback.
+        let own: SocketAddr = format!("127.0.1.{}:0", number % 10 + 1).parse().unwrap();
+        socket.bind(&own.into()).unwrap();
+        socket.connect(&admin.into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        (stream, String::from_utf8_lossy(&status[9..]).into_owned())
+    };
+    (0..80).map(reader).unzip()
+}
+
+#[test]
+fn pages_with_readings_take_what_their_bounds_allow() {
+    const READINGS: &str = "/insight?readings=true";
+    let attack = Attack::begin(&["--limits-receive", "60s"]);
+    // The sample of the limit is full.
+    for begin in (0..6_000).step_by(30) {
+        let users: Vec<_> = (begin..begin + 30).map(|user| format!(r#"{{"user":"{user}"}}"#)).collect();
+        let body = format!(r#"{{"domain":"attack","descriptors":[{}]}}"#, users.join(","));
+        let answer = http::request(attack.spillgate.http(), "POST", "/v1/check", &[], &body).unwrap();
+        assert_eq!(answer.status, 200);
+    }
+    let page = http::get(attack.spillgate.admin(), READINGS, &[]);
+    assert!((2 * MIB..8 * MIB).contains(&(page.body.len() as u64)), "{} bytes", page.body.len());
+    let before = attack.spillgate.process.resident_bytes();
+    let (clients, statuses) = readers_that_stop(attack.spillgate.admin(), READINGS);
+    assert_eq!(statuses, [vec!["200"; 3], vec!["503"; 77]].concat(), "the first three have a place");
+    assert_row(&attack, "pages with the readings of insight", before, 3 * 8 * MIB + 80 * CONNECTION);
+    drop(clients);
+    eventually("the places are free again", || {
+        (http::get(attack.spillgate.admin(), READINGS, &[]).status == 200).then_some(())
+    });
+    attack.end();
+}
+
 #[test]
 fn pages_and_event_streams_take_what_their_bounds_allow() {
     // A page has to be longer than what the socket takes, so that its client keeps its place.
@@ -304,23 +347,8 @@ fn pages_and_event_streams_take_what_their_bounds_allow() {
         let attack = Attack::with_rules(rules, &["--limits-receive", "60s"]);
         http::get(attack.spillgate.admin(), "/metrics", &[]);
         let before = attack.spillgate.process.resident_bytes();
-        let mut statuses = Vec::new();
-        // On Linux, all addresses of 127.0.0.0/8 are loopback. Each caller may have eight.
-        let clients: Vec<_> = (0..80)
-            .map(|number| {
-                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-                socket.set_recv_buffer_size(4096).unwrap();
-                let own: SocketAddr = format!("127.0.1.{}:0", number % 10 + 1).parse().unwrap();
-                socket.bind(&own.into()).unwrap();
-                socket.connect(&attack.spillgate.admin().into()).unwrap();
-                let mut stream = TcpStream::from(socket);
-                write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-                let mut status = [0; 12];
-                stream.read_exact(&mut status).unwrap();
-                statuses.push(String::from_utf8_lossy(&status[9..]).into_owned());
-                stream
-            })
-            .collect();
+        // Each caller may have eight.
+        let (clients, statuses) = readers_that_stop(attack.spillgate.admin(), path);
         let places = [vec!["200"; 64], vec!["503"; 16]].concat();
         assert_eq!(statuses, places, "{row}: the first 64 have a place, and the others are refused");
         assert_row(&attack, row, before, 64 * 128 * KIB + 80 * CONNECTION);

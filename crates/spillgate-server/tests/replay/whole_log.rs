@@ -49,6 +49,25 @@ fn a_quiet_hour_does_not_hide_an_hour_with_refusals() {
 }
 
 #[test]
+fn a_request_counts_in_one_hour_although_the_last_reading_has_it_too() {
+    // Seven callers ask slowly for 70 minutes, and another one asks 30 times in three seconds of the first hour.
+    let slow = |at: u64| format!("u{} {}\n", at % 7, BEGIN_S + 10 * at);
+    let burst: String = (0..30).map(|at| format!("x {}\n", BEGIN_S + 1_800 + at % 3)).collect();
+    let log = (0..180).map(slow).collect::<String>() + &burst + &(180..420).map(slow).collect::<String>();
+    let text = replay(&log, &ADDRESS);
+    assert!(text.contains(" of its requests, in 1 of 2 hours. "), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&replay(&log, &[&ADDRESS[..], &["--json"]].concat())).expect("it is JSON");
+    let limit = &json["runs"][0]["limits"][0];
+    let sum = |member: &str| -> u64 {
+        limit["hours"].as_array().into_iter().flatten().filter_map(|hours| hours[member].as_u64()).sum()
+    };
+    assert_eq!((sum("requests"), sum("hours"), sum("refusing_hours")), (450, 2, 1), "{limit}");
+    assert!(sum("refused_requests") > 0, "{limit}");
+    assert_eq!(limit["refused_requests"], sum("refused_requests"));
+}
+
+#[test]
 fn a_scraper_with_nearly_all_refusals_is_named() {
     let lines = |second: u64| {
         let scraper = format!("203.0.113.9 {}\n", BEGIN_S + second).repeat(3);

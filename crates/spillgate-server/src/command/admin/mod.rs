@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use spillgate::text::nearest;
 
 use super::explained::{Explanation, check_names, left, scope_words, where_words};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count, thousands};
 use crate::cli::{Admin as Arguments, AdminAction, Entries, RuleName};
 use answer::{Failure, Server, usage};
 
@@ -35,13 +35,19 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
                 let (place, left) = (where_words(domain.as_deref()), left(*ends_in_ms));
                 format!("{key}={value} is blocked {place} for {left}, {}", scope_words(&blocked.scope))
             })?;
+            if !server.prints_json() {
+                note_unknown_names(server, key, domain.as_deref(), terminal);
+            }
         }
         AdminAction::Unblock { entry: (key, value), domain } => {
             let mut body = json!({"key": key, "value": value});
             add(&mut body, [("domain", domain)]);
             let answer = server.post("/unblock", &body, terminal)?;
-            let place = where_words(domain.as_deref());
-            server.print(&answer, terminal, |_: &Value| format!("{key}={value} is no longer blocked {place}"))?;
+            // Another block can still refuse the entry: a block in all domains if this one was of one domain.
+            server.print(&answer, terminal, |Unblocked { unblocked }: &Unblocked| match domain {
+                Some(domain) => format!("the block of {key}={value} in the domain {domain} has ended"),
+                None => format!("all blocks of {key}={value} have ended: {unblocked}"),
+            })?;
         }
         AdminAction::Blocks => {
             let answer = server.get("/blocks", terminal)?;
@@ -94,10 +100,31 @@ struct Blocked {
 }
 
 #[derive(Deserialize)]
+struct Unblocked {
+    unblocked: u64,
+}
+
+#[derive(Deserialize)]
 struct Blocks {
     scope: String,
+    read_ms_ago: Option<u64>,
+    unreadable: usize,
     max: usize,
     blocks: Vec<Entry>,
+}
+
+/// If the copy of the lists is older than this, the command says so. The page says it from the same age on.
+const OLD_MS: u64 = 5_000;
+
+/// Returns a line about a copy of the lists that may lack what is in the shared store.
+fn copy_line(scope: &str, read_ms_ago: Option<u64>) -> String {
+    match read_ms_ago {
+        Some(age_ms) if age_ms > OLD_MS => format!("the shared store was last read {} ago\n", left(age_ms)),
+        None if scope == "fleet" => {
+            "the shared store was not read yet, so its blocks and switches are not known\n".to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 /// A block.
@@ -111,8 +138,13 @@ struct Entry {
 }
 
 fn blocks(page: &Blocks, terminal: &Terminal) -> String {
+    let mut rest = copy_line(&page.scope, page.read_ms_ago);
+    if page.unreadable > 0 {
+        let entries = page.unreadable;
+        rest.push_str(&format!("entries of the lists in the shared store that cannot be read: {entries}\n"));
+    }
     if page.blocks.is_empty() {
-        return "no caller is blocked\n".to_owned();
+        return format!("no caller is blocked\n{rest}");
     }
     let mut table = Table::new(0);
     table.row(["entry", "where", "time left", "reason"].map(|title| (Tone::Faint, title.to_owned())));
@@ -125,11 +157,13 @@ fn blocks(page: &Blocks, terminal: &Terminal) -> String {
         ]);
     }
     let (blocks, scope) = (count(page.blocks.len(), "block"), scope_words(&page.scope));
-    format!("{}\n{blocks} of at most {}, {scope}\n", table.text(true, terminal), page.max)
+    format!("{}\n{blocks} of at most {}, {scope}\n{rest}", table.text(true, terminal), thousands(page.max))
 }
 
 #[derive(Deserialize)]
 struct Shadows {
+    scope_default: String,
+    read_ms_ago: Option<u64>,
     all: Option<Switch>,
     rules: Vec<SwitchedRule>,
 }
@@ -152,8 +186,9 @@ fn shadows(page: &Shadows, terminal: &Terminal) -> String {
     let of_rules = page.rules.iter().map(|rule| (format!("{}: {}", rule.domain, rule.path), &rule.switch));
     let all = page.all.iter().map(|switch| ("all rules".to_owned(), switch));
     let rows: Vec<_> = all.chain(of_rules).collect();
+    let copy = copy_line(&page.scope_default, page.read_ms_ago);
     if rows.is_empty() {
-        return "no rule was put into shadow\n".to_owned();
+        return format!("no rule was put into shadow\n{copy}");
     }
     let mut table = Table::new(0);
     table.row(["rule", "where", "time left"].map(|title| (Tone::Faint, title.to_owned())));
@@ -165,7 +200,7 @@ fn shadows(page: &Shadows, terminal: &Terminal) -> String {
             (Tone::Plain, left(switch.ends_in_ms)),
         ]);
     }
-    table.text(true, terminal)
+    table.text(true, terminal) + &copy
 }
 
 #[derive(Deserialize)]
@@ -205,7 +240,8 @@ fn shadow(
         let scopes = scopes.join(" and ");
         match shadow.ends_in_ms {
             Some(ms) => format!("{name} count{s}, but refuse{s} nothing for {}, {scopes}", left(ms)),
-            None => format!("{name} refuse{s} again, {scopes}"),
+            // Another switch, or `shadow_mode` of the rules file, can still stop the rule from refusing.
+            None => format!("the shadow of {name} has ended, {scopes}"),
         }
     })
 }
@@ -219,6 +255,28 @@ struct Rules {
 struct Rule {
     domain: String,
     rule: String,
+}
+
+/// Prints a note if no rule has the key or the domain of a block, because it is probably misspelt. A block needs no rule,
+/// so this is no error, and neither is a server that does not answer: the block was made.
+fn note_unknown_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut Terminal) {
+    let rules = server.get("/rules", terminal).and_then(|answer| server.parse::<Rules>(&answer));
+    let Ok(Rules { rules }) = rules else { return };
+    let mut of_domain = rules.iter().filter(|rule| domain.is_none_or(|domain| rule.domain == domain)).peekable();
+    let unknown = match domain {
+        Some(domain) if of_domain.peek().is_none() => format!("domain {domain}"),
+        _ if of_domain.any(|rule| rule.has_key(key)) => return,
+        _ => format!("key {key}"),
+    };
+    terminal.complain(&clean(&format!("note: no rule has the {unknown}: check that requests have it")));
+}
+
+impl Rule {
+    /// Returns whether an entry of the rule's path can have this key. A wildcard in a key can be any key.
+    fn has_key(&self, key: &str) -> bool {
+        let mut keys = self.rule.split(" > ").map(|entry| entry.split_once('=').map_or(entry, |(key, _)| key));
+        keys.any(|known| known == key || known.contains('*'))
+    }
 }
 
 /// Returns the only domain that has a rule with this path.

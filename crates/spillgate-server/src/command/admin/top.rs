@@ -5,7 +5,7 @@ use spillgate::insight::TopCallers;
 use spillgate::rules::LimitDescription;
 
 use crate::command::insight::render::title;
-use crate::command::terminal::{Table, Terminal, Tone, clean, thousands};
+use crate::command::terminal::{Table, Terminal, Tone, clean, percent, thousands};
 
 #[derive(Deserialize)]
 pub(super) struct Page {
@@ -22,7 +22,8 @@ struct Limit {
 
 /// Returns the text for all limits. Limits that refuse most come first, and limits without callers are left out.
 pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
-    let mut limits: Vec<_> = page.limits.iter().filter(|limit| limit.allowed.units + limit.refused.units > 0).collect();
+    let has_callers = |limit: &&Limit| limit.allowed.units > 0 || limit.refused.units > 0;
+    let mut limits: Vec<_> = page.limits.iter().filter(has_callers).collect();
     limits.sort_by_key(|limit| std::cmp::Reverse(limit.refused.units));
     if limits.is_empty() {
         let watched = if page.limits.is_empty() { "no limit is watched" } else { "no limit has callers yet" };
@@ -48,19 +49,23 @@ fn callers(units: &str, top: &TopCallers, terminal: &Terminal) -> String {
     }
     let mut table = Table::new(2);
     table.row([units, "share", "caller"].map(|title| (Tone::Faint, title.to_owned())));
-    for caller in top.callers.iter().filter(|caller| caller.units > top.missing) {
+    let mut known = top.callers.iter().filter(|caller| caller.units > top.missing).peekable();
+    if known.peek().is_none() {
+        let why = if top.callers.is_empty() {
+            "The setting insight.keys hides the callers".to_owned()
+        } else {
+            format!("No caller is known to have more than {} of them", thousands(top.missing))
+        };
+        return format!("  {units}: {}. {why}.\n", thousands(top.units));
+    }
+    for caller in known {
         // A client chose the name.
         let who = caller.name.as_deref().map_or_else(|| caller.id.to_string(), clean);
-        let share = 100.0 * caller.units as f64 / top.units as f64;
         table.row([
-            (Tone::Plain, thousands(usize::try_from(caller.units).unwrap_or(usize::MAX))),
-            (Tone::Plain, format!("{share:.1} %")),
+            (Tone::Plain, thousands(caller.units)),
+            (Tone::Plain, percent(caller.units, top.units)),
             (Tone::Title, who),
         ]);
-    }
-    if top.callers.is_empty() {
-        let units = thousands(usize::try_from(top.units).unwrap_or(usize::MAX));
-        return format!("  {units} units, and the setting insight.keys hides the callers\n");
     }
     table.text(true, terminal)
 }

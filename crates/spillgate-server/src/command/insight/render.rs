@@ -10,7 +10,7 @@ use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
 
 use super::Reported;
-use crate::command::terminal::{Terminal, Tone, clean, count, thousands, wrapped};
+use crate::command::terminal::{Terminal, Tone, clean, count, percent, thousands, wrapped};
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
@@ -100,7 +100,7 @@ pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
     let figures = [
         figure("burst needed", &span.burst_needed, units),
         figure("highest count of a window", &span.window_count, units),
-        figure("use of the limit", &span.use_share, percent),
+        figure("use of the limit", &span.use_share, used),
     ];
     figures.into_iter().flatten()
 }
@@ -136,11 +136,11 @@ pub(crate) fn push_rules(text: &mut String, rules: &str) {
 /// says whether requests over the limit pass.
 pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
     let refused = if passes { "over the limit" } else { "refused" };
-    let percent = 100.0 * span.counts.refused_requests as f64 / span.counts.requests.max(1) as f64;
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "{}, {percent:.1} % {refused}; {}, {} {refused}",
+        "{}, {} {refused}; {}, {} {refused}",
         count(units(span.counts.requests as f64), "request"),
+        percent(span.counts.refused_requests, span.counts.requests),
         count(estimate(&asked), "caller"),
         part(&refused_callers, &asked)
     );
@@ -197,7 +197,7 @@ fn units(units: f64) -> String {
     thousands(units.round() as usize)
 }
 
-fn percent(share: f64) -> String {
+fn used(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
@@ -210,7 +210,7 @@ fn top(title: &str, top: &TopCallers) -> Option<String> {
         .map(|caller| {
             // A client chose the name. In quotes, no name can look like several callers.
             let who = caller.name.as_deref().map_or_else(|| caller.id.to_string(), |name| format!("{name:?}"));
-            format!("{who} {:.1} %", 100.0 * caller.units as f64 / top.units.max(1) as f64)
+            format!("{who} {}", percent(caller.units, top.units))
         })
         .collect();
     (!callers.is_empty()).then(|| format!("  {title}: {}", callers.join(", ")))

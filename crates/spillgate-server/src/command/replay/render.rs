@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate::insight::Verdict;
 use spillgate::rules::limit_size;
-use spillgate::text::{count, thousands};
+use spillgate::text::{count, percent, thousands};
 use spillgate::units::format_duration;
 use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
@@ -265,8 +265,8 @@ fn suggestion(lines: &mut Lines<'_>, result: &SuggestionResult) {
 }
 
 fn allowed_and_refused(Counts { allowed, refused }: Counts) -> String {
-    let percent = 100.0 * refused as f64 / (allowed + refused).max(1) as f64;
-    format!("{} allowed, {} refused ({percent:.1} %)", grouped(allowed, "request"), thousands(refused))
+    let share = percent(refused, allowed + refused);
+    format!("{} allowed, {} refused ({share})", grouped(allowed, "request"), thousands(refused))
 }
 
 /// Returns a wait. A wait below a millisecond comes from rounding of the server, or does not matter.

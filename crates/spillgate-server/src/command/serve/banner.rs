@@ -124,7 +124,7 @@ pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal)
     text.push_str(&memory.text(false, terminal));
     if sum >= USUAL_SUM {
         text.push_str(
-            "This is 1GiB or more. The defaults stay below it with up to 14 workers, and each worker adds 4MiB: lower `workers` or \
+            "This is 1GiB or more. The defaults stay below it with up to 8 workers, and each worker adds 4MiB: lower `workers` or \
              `limits.connections` on a small machine.\n",
         );
     }
