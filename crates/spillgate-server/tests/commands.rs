@@ -75,7 +75,10 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     assert_eq!(scene.text(&block), "user_id=7 is blocked in all domains for 10m, on this server only\n");
     assert_eq!(scene.user("7"), 429);
     let list = scene.text(&["blocks"]);
-    assert!(list.contains("user_id=7  all domains") && list.contains("floods"), "{list}");
+    assert!(
+        list.contains("user_id=7  all domains") && list.contains("  1             floods") && list.contains("floods"),
+        "{list}"
+    );
     assert!(list.ends_with("1 block of at most 10000, on this server only\n"), "{list}");
     let explained = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7"]);
     assert_eq!(explained.code, 1);

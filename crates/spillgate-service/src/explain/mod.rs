@@ -13,6 +13,7 @@ use spillgate::rules::{Limit, Plan, Request};
 use spillgate::sketch::Sketch;
 use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
 
+use super::blocked::Blocked;
 use super::{Grants, Loaded, Service, ServiceError};
 
 pub use json::Explanation;
@@ -117,7 +118,7 @@ impl<C: Clock> Service<C> {
     ) -> Result<Explained<'p>, ServiceError> {
         self.validate(request, Grants::default())?;
         let now = self.limiter.now();
-        if let Some((plan, decision)) = self.blocked_plan(now, loaded, request) {
+        if let Some(Blocked { plan, decision, .. }) = self.blocked(now, loaded, request) {
             let verdict = Verdict::of(&plan.hits, &[decision], now);
             return Ok(Explained { at: Duration::ZERO, cost, verdict, limits: Vec::new() });
         }

@@ -108,6 +108,7 @@ struct Entry {
     domain: Option<String>,
     ends_in_ms: u64,
     reason: Option<String>,
+    refused: u64,
 }
 
 fn blocks(page: &Blocks, terminal: &Terminal) -> String {
@@ -115,12 +116,13 @@ fn blocks(page: &Blocks, terminal: &Terminal) -> String {
         return "no caller is blocked\n".to_owned();
     }
     let mut table = Table::new(0);
-    table.row(["entry", "where", "time left", "reason"].map(|title| (Tone::Faint, title.to_owned())));
-    for Entry { key, value, domain, ends_in_ms, reason } in &page.blocks {
+    table.row(["entry", "where", "time left", "refused here", "reason"].map(|title| (Tone::Faint, title.to_owned())));
+    for Entry { key, value, domain, ends_in_ms, reason, refused } in &page.blocks {
         table.row([
             (Tone::Title, clean(&format!("{key}={value}"))),
             (Tone::Plain, domain.as_ref().map_or_else(|| "all domains".to_owned(), |domain| clean(domain))),
             (Tone::Plain, left(*ends_in_ms)),
+            (Tone::Plain, refused.to_string()),
             (Tone::Plain, clean(reason.as_deref().unwrap_or_default())),
         ]);
     }
