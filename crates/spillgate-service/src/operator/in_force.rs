@@ -186,6 +186,22 @@ impl InForce {
         all.filter(move |block| block.term.is_on(now_ms))
     }
 
+    /// Returns the blocks on a value that are on, in any order. `key` and `domain` leave out those of other keys, and those
+    /// that refuse nothing in this domain. `value_bytes` is how many bytes of a value choose the counter.
+    pub fn blocks_of<'s>(
+        &'s self,
+        (domain, key, value): (Option<&'s str>, Option<&'s str>, &'s str),
+        value_bytes: usize,
+        now_ms: u64,
+    ) -> impl Iterator<Item = &'s Arc<Block>> {
+        let value = compared(value, value_bytes);
+        self.blocks(now_ms).filter(move |block| {
+            *block.value == *value
+                && key.is_none_or(|key| *block.key == *key)
+                && (domain.is_none() || block.domain.is_none() || block.domain.as_deref() == domain)
+        })
+    }
+
     /// Returns the domain, the path and the switches of each rule that has a switch, in any order. The switches can
     /// have ended.
     pub fn switches(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Switch)> {
