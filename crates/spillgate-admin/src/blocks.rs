@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -14,22 +15,28 @@ use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
+use spillgate_service::seek::Entry;
 
 use super::in_force::{BlockJson, refused, shown};
 use super::writes::Change;
-use super::{AdminState, BODY_BYTES, page};
+use super::{AdminState, BODY_BYTES, hash, page};
 
-const BLOCK: &str =
-    r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason""#;
+const BLOCK: &str = concat!(
+    r#"{"key":"remote_address","value":"203.0.113.9","for":"10m"}, and if needed "domain" and "reason"; "#,
+    r#"or {"hash":"HASH OF A CALLER","for":"10m"}, and "key" if the caller has several entries of its own"#
+);
 const UNBLOCK: &str = r#"{"key":"remote_address","value":"203.0.113.9"}, and if needed "domain""#;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WireBlock<'a> {
     #[serde(borrow)]
-    key: Text<'a>,
+    key: Option<Text<'a>>,
     #[serde(borrow)]
-    value: Text<'a>,
+    value: Option<Text<'a>>,
+    /// The hash of a caller, in place of `value`.
+    #[serde(borrow)]
+    hash: Option<Text<'a>>,
     #[serde(borrow)]
     domain: Option<Text<'a>>,
     #[serde(borrow, rename = "for")]
@@ -61,19 +68,59 @@ pub(super) async fn block<C: Clock>(
 ) -> Result<Response, ErrorResponse> {
     let body = read_body(request.into_body(), BODY_BYTES).await?;
     let wire: WireBlock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, BLOCK))?;
+    let (key, value) = entry(&state, &wire).await?;
     let new = NewBlock {
-        key: &wire.key,
-        value: &wire.value,
+        key: &key,
+        value: &value,
         domain: wire.domain.as_deref(),
         lasts: &wire.lasts,
         reason: wire.reason.as_deref(),
     };
     let (block, blocks) = state.service.block(&new).await.map_err(refused)?;
-    let named = named(&wire.key, &wire.value, wire.domain.as_ref());
+    let named = named(&key, &value, wire.domain.as_ref());
     let change = Change(format!("blocked for {}: {named}", shown(&wire.lasts)));
     let block = BlockJson::of(&block, state.service.now_ms());
     let answer = json!({"block": block, "scope": state.service.scope().as_str(), "blocks": blocks});
     Ok((Extension(change), Json(answer)).into_response())
+}
+
+/// Returns the key and the value that a block is asked for.
+async fn entry<C: Clock>(state: &AdminState<C>, wire: &WireBlock<'_>) -> Result<(String, String), Problem> {
+    let (key, value) = (wire.key.as_deref(), wire.value.as_deref());
+    match (key, value, &wire.hash) {
+        (Some(key), Some(value), None) => Ok((key.to_owned(), value.to_owned())),
+        (_, Some(_), Some(_)) => Err(Problem::bad_request("a block has `hash` or `value`, not both", BLOCK)),
+        (_, None, Some(hash)) => own_entry(hash::caller(&state.service, hash).await?.own, key),
+        (None, _, None) => Err(Problem::bad_request("missing field `key`", BLOCK)),
+        (Some(_), None, None) => Err(Problem::bad_request("missing field `value`", BLOCK)),
+    }
+}
+
+/// Returns the entry that a block on a caller has: its only own one, or the one with this key.
+fn own_entry(mut own: Vec<Entry>, key: Option<&str>) -> Result<Entry, Problem> {
+    let keys: Vec<_> = own.iter().map(|(key, _)| shown(key)).collect();
+    let keys = keys.join(", ");
+    if own.is_empty() {
+        let help =
+            "block another entry of the caller by its key and value: `spillgate explain --hash` shows a whole request";
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            "all callers of this limit have the same entries, so the block would refuse all of them",
+            help,
+        ));
+    }
+    if let Some(key) = key {
+        let place = own.iter().position(|(own, _)| own == key);
+        return place.map(|place| own.swap_remove(place)).ok_or_else(|| {
+            let detail = format!("the caller has no entry of its own with the key {}", shown(key));
+            Problem::new(StatusCode::CONFLICT, detail, format!("its own entries have the keys: {keys}"))
+        });
+    }
+    if own.len() > 1 {
+        let detail = format!("the caller has several entries of its own: {keys}");
+        return Err(Problem::new(StatusCode::CONFLICT, detail, "name the one to block with `key`"));
+    }
+    Ok(own.swap_remove(0))
 }
 
 pub(super) async fn unblock<C: Clock>(

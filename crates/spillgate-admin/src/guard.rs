@@ -39,7 +39,11 @@ const DEFAULTS: [(header::HeaderName, HeaderValue); 2] = [
 ];
 
 /// Runs a request if it is permitted, and answers with the refusal otherwise. Writes are also logged.
-pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, request: Request, next: Next) -> Response {
+pub(super) async fn check<C: Clock>(
+    State(state): State<Arc<AdminState<C>>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match permit(&state, &request) {
         Ok(proof) if access::is_write(&request) => {
             let write = Write::new(&request, proof);
@@ -47,6 +51,7 @@ pub(super) async fn check<C: Clock>(State(state): State<Arc<AdminState<C>>>, req
         }
         Ok(proof) => {
             let caller = (access::source(access::peer(&request)), proof);
+            request.extensions_mut().insert(proof);
             page::placed(&state.pages, caller, next.run(request).await)
         }
         Err((refused, wait)) => {

@@ -31,6 +31,8 @@ pub(super) struct BlockJson<'a> {
     ends_in_ms: u64,
     reason: Option<&'a str>,
     since_ms: u64,
+    /// The requests that this server has refused because of the block.
+    refused: u64,
 }
 
 impl<'a> BlockJson<'a> {
@@ -43,6 +45,7 @@ impl<'a> BlockJson<'a> {
             ends_in_ms: block.term.until_ms.saturating_sub(now_ms),
             reason: block.reason.as_deref(),
             since_ms: block.term.since_ms,
+            refused: block.refused.get(),
         }
     }
 }

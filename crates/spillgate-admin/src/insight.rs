@@ -12,7 +12,7 @@ use spillgate::Clock;
 use spillgate::insight::{Reading, Report, TopCallers};
 use spillgate::rules::{LimitDescription, Rule};
 use spillgate_http::problem::Problem;
-use spillgate_service::{CallerKeys, Service, Watched};
+use spillgate_service::{CallerKeys, Loaded, Service, Watched};
 
 use super::page::json;
 use super::{AdminState, page, query_error};
@@ -36,6 +36,7 @@ struct InsightOfLimit {
     limit: LimitDescription,
     #[serde(flatten)]
     report: Report,
+    by: Option<By>,
     /// What an operator can do.
     advice: &'static str,
     /// A rules file with the suggested limit. `None` if insight suggests none.
@@ -50,6 +51,15 @@ struct InsightOfLimit {
 struct TopOfLimit {
     #[serde(flatten)]
     limit: LimitDescription,
+    allowed: TopCallers,
+    refused: TopCallers,
+    by: Option<By>,
+}
+
+/// The values of the entry that the `insight_by` of a rule names.
+#[derive(Serialize)]
+struct By {
+    key: String,
     allowed: TopCallers,
     refused: TopCallers,
 }
@@ -91,13 +101,12 @@ pub(super) async fn insight<C: Clock + 'static>(
         unwatched_limits: state.service.rules().unwatched(),
     };
     let has_readings = query.readings;
-    let page = limits(&state, &json!({ "server": server }), move |service, watched| {
-        let (rule, limit, insight) = watched;
+    let page = limits(&state, &json!({ "server": server }), move |service, loaded, (rule, limit, insight)| {
         if !query.asks_for(rule) {
             return None;
         }
         let mut reading = insight.read(service.limiter().now());
-        if hides_callers(service) {
+        if loaded.caller_keys() == CallerKeys::Off {
             reading.hide_callers();
         }
         let report = reading.report();
@@ -107,6 +116,7 @@ pub(super) async fn insight<C: Clock + 'static>(
             limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
             advice: report.verdict.advice(report.who),
             report,
+            by: By::of(service, loaded, rule),
             suggested_rules,
             reading,
         }))
@@ -115,22 +125,28 @@ pub(super) async fn insight<C: Clock + 'static>(
 }
 
 pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
-    limits(&state, &json!({}), |service, (rule, limit, insight)| {
+    limits(&state, &json!({}), |service, loaded, (rule, limit, insight)| {
         let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
-        if hides_callers(service) {
+        if loaded.caller_keys() == CallerKeys::Off {
             [&mut allowed, &mut refused].into_iter().for_each(|top| top.callers.clear());
         }
         Some(json(&TopOfLimit {
             limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
             allowed,
             refused,
+            by: By::of(service, loaded, rule),
         }))
     })
 }
 
-/// Returns whether the settings say that callers are not shown.
-fn hides_callers<C: Clock>(service: &Service<C>) -> bool {
-    service.options().insight.keys == CallerKeys::Off
+impl By {
+    fn of<C: Clock>(service: &Service<C>, loaded: &Loaded, rule: &Rule) -> Option<By> {
+        let (key, [mut allowed, mut refused]) = loaded.fillers(rule, service.limiter().now())?;
+        if loaded.caller_keys() == CallerKeys::Off {
+            [&mut allowed, &mut refused].into_iter().for_each(|top| top.callers.clear());
+        }
+        Some(By { key: key.to_string(), allowed, refused })
+    }
 }
 
 /// Answers with the members of `head`, and with the list `limits`. The list has one item for each watched limit, except
@@ -138,7 +154,7 @@ fn hides_callers<C: Clock>(service: &Service<C>) -> bool {
 fn limits<C, F>(state: &AdminState<C>, head: &Value, item: F) -> Response
 where
     C: Clock + 'static,
-    F: Fn(&Service<C>, Watched<'_>) -> Option<String> + Send + Unpin + 'static,
+    F: Fn(&Service<C>, &Loaded, Watched<'_>) -> Option<String> + Send + Unpin + 'static,
 {
     let (service, loaded) = (Arc::clone(&state.service), Arc::clone(&state.service.rules()));
     let mut position = Some((0, 0));
@@ -147,7 +163,7 @@ where
     page::list(head, "limits", move || {
         while let Some((watched, next)) = position.and_then(|position| loaded.watched_from(position)) {
             position = Some(next);
-            if let Some(item) = item(&service, watched) {
+            if let Some(item) = item(&service, &loaded, watched) {
                 return vec![item];
             }
         }

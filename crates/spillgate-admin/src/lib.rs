@@ -9,10 +9,12 @@
 
 mod access;
 mod blocks;
+mod caller;
 mod events;
 mod explain;
 mod figures;
 mod guard;
+mod hash;
 mod in_force;
 mod insight;
 mod metrics;
@@ -167,6 +169,7 @@ fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
         read("/reloads", get(reloads::reloads::<C>)),
         read("/openapi.json", get(openapi::openapi)),
         ask("/explain", post(explain::explain::<C>)),
+        ask("/caller", post(caller::caller::<C>)),
         ask("/peek", post(peek::peek::<C>)),
         write("/reset", post(reset::reset::<C>)),
         read("/blocks", get(blocks::blocks::<C>)),

@@ -33,13 +33,14 @@ macro_rules! file {
 
 const INDEX: File = file!("index.html", HTML);
 
-const FILES: [File; 15] = [
+const FILES: [File; 16] = [
     file!("page.css", CSS),
     file!("icon.svg", SVG),
     file!("app.js", SCRIPT),
     file!("actions.js", SCRIPT),
     file!("api.js", SCRIPT),
     file!("blocks.js", SCRIPT),
+    file!("caller.js", SCRIPT),
     file!("chart.js", SCRIPT),
     file!("dom.js", SCRIPT),
     file!("explain.js", SCRIPT),

@@ -16,7 +16,7 @@ mod proto_json;
 mod reservation_id;
 mod reserve;
 mod response;
-mod rls;
+pub mod rls;
 mod sent_request;
 mod signature;
 mod wait;

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
-use spillgate::rules::{Limit, Request, Unit};
+use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Clock, OnStoreFailure, Time};
 use spillgate_service::rls::{ReportedLimit, action, overriding};
 use spillgate_service::{ServiceError, Status};
@@ -19,6 +19,36 @@ use super::response::{JSON, response};
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user_id","value":"7"}]}]}"#;
+
+/// A request of RLS v3 about which somebody asks. It takes units from the limits of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub domain: String,
+    /// The entries of each descriptor, and its units.
+    pub descriptors: Vec<(Vec<(String, String)>, u64)>,
+}
+
+/// Reads a request of RLS v3 in protobuf's JSON, as `POST /json` gets it.
+///
+/// # Errors
+/// The body is invalid, or a descriptor brings its own limit or gives units back: no rule says what becomes of it.
+pub fn question(body: &[u8]) -> Result<Question, Problem> {
+    let wire: RateLimitRequest<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+    let mut descriptors = Vec::new();
+    for Object(descriptor) in wire.descriptors.iter().flatten() {
+        let of_request = wire.hits_addend.map_or(0, |hits| hits.0);
+        let is_negative = descriptor.is_negative_hits == Some(true);
+        let action = action(descriptor.hits_addend.map(|hits| hits.0), of_request, is_negative);
+        let (Action::Take(units), None) = (action, &descriptor.limit) else {
+            let detail = "a descriptor has a limit of its own, or gives units back: rules do not decide it";
+            return Err(Problem::bad_request(detail, "remove `limit` and `isNegativeHits`"));
+        };
+        let entries = entries_of(descriptor).iter();
+        let entry = |Object(entry): &Object<Entry<'_>>| (text(&entry.key).to_owned(), text(&entry.value).to_owned());
+        descriptors.push((entries.map(entry).collect(), units));
+    }
+    Ok(Question { domain: text(&wire.domain).to_owned(), descriptors })
+}
 
 /// `RateLimitResponse`
 #[derive(Serialize)]

@@ -31,6 +31,7 @@
 mod caller;
 mod counts;
 mod demand;
+mod fillers;
 mod judge;
 mod model;
 mod name;
@@ -56,6 +57,7 @@ use model::Model;
 use sample::SharedSample;
 use tally::Tally;
 
+pub use fillers::Fillers;
 pub use name::CallerName;
 pub use reading::{CallerId, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
@@ -225,6 +227,13 @@ impl LimitInsight {
         }
         // The number of samples is a power of two.
         self.samples[hash as usize & (self.samples.len() - 1)].count(&self.model, now_ns, hash, take);
+    }
+
+    /// Sets whether the names of the callers with the most units are kept, as [`Options::names`] says at the start. All
+    /// counts stay. Callers that were counted before get their names when they are counted again. If names are not kept
+    /// any more, they are forgotten.
+    pub fn keep_names(&self, names: bool) {
+        self.tallies.iter().for_each(|tally| tally.lock().keep_names(names));
     }
 
     /// Adds a slot of time that one tally has finished. If another tally has much later takes, the clock was set back.

@@ -50,6 +50,11 @@ impl CallerName {
         name
     }
 
+    /// Returns whether the name has no text, so that the caller has no name yet.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// Adds a text, or its beginning if the rest does not fit. Returns whether all of it fits.
     fn push(&mut self, text: &str) -> bool {
         let length = usize::from(self.length);

@@ -308,7 +308,7 @@ pub(super) fn shifted(minutes: u64, later: u64) -> u64 {
 }
 
 /// Returns since when the lists of top callers count, if the counting began at `since_ns` and it is `now_ns`.
-fn top_since_ns(since_ns: u64, now_ns: u64) -> u64 {
+pub(super) fn top_since_ns(since_ns: u64, now_ns: u64) -> u64 {
     ((now_ns / HALF_HOUR_NS).saturating_sub(1) * HALF_HOUR_NS).max(since_ns)
 }
 

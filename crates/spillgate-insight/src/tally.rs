@@ -80,6 +80,11 @@ impl Tally {
         self.newest_ns
     }
 
+    pub(super) fn keep_names(&mut self, named: bool) {
+        self.allowed.keep_names(named);
+        self.refused.keep_names(named);
+    }
+
     pub(super) fn clear(&mut self) {
         self.allowed.clear();
         self.refused.clear();

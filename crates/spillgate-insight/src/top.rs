@@ -36,8 +36,13 @@ pub(super) struct Top {
 #[derive(Debug)]
 struct List {
     counted: Vec<Counted>,
+    /// Whether names are kept.
+    named: bool,
     /// The names of the callers, at the same positions as in `counted`. Empty if names are not kept.
     names: Vec<CallerName>,
+    /// How many callers have no name, because they were counted before names were kept. Such a caller gets its name
+    /// when it is counted again.
+    unnamed: usize,
     /// The sum of what was subtracted from each count. Counts are too low by at most this much.
     missing: u64,
     units: u64,
@@ -56,6 +61,12 @@ impl Top {
         Top { now, positions: Positions::new(CAPACITY), before, half: 0 }
     }
 
+    /// Sets whether the lists keep the names of callers. Counts stay. If names are not kept any more, they are forgotten.
+    pub(super) fn keep_names(&mut self, named: bool) {
+        self.now.keep_names(named);
+        self.before.keep_names(named);
+    }
+
     pub(super) fn clear(&mut self) {
         self.now.clear();
         self.before.clear();
@@ -72,6 +83,9 @@ impl Top {
         if let Some(position) = self.positions.find(hash, |position| list.counted[position].hash) {
             let counted = &mut list.counted[position];
             counted.units = counted.units.saturating_add(units);
+            if list.unnamed > 0 {
+                list.name_late(position, name);
+            }
             return;
         }
         if list.counted.len() == CAPACITY {
@@ -79,8 +93,8 @@ impl Top {
         }
         self.positions.add(hash, list.counted.len());
         list.counted.push(Counted { hash, units });
-        if list.names.capacity() > 0 {
-            list.names.push(name());
+        if list.named {
+            list.push_name(name());
         }
     }
 
@@ -116,7 +130,9 @@ impl List {
     fn new(named: bool) -> List {
         List {
             counted: Vec::with_capacity(CAPACITY),
+            named,
             names: Vec::with_capacity(if named { CAPACITY } else { 0 }),
+            unnamed: 0,
             missing: 0,
             units: 0,
         }
@@ -125,7 +141,36 @@ impl List {
     fn clear(&mut self) {
         self.counted.clear();
         self.names.clear();
-        (self.missing, self.units) = (0, 0);
+        (self.missing, self.units, self.unnamed) = (0, 0, 0);
+    }
+
+    fn keep_names(&mut self, named: bool) {
+        if named == self.named {
+            return;
+        }
+        self.named = named;
+        self.names = Vec::new();
+        self.unnamed = 0;
+        if named {
+            self.names.reserve_exact(CAPACITY);
+            self.names.resize(self.counted.len(), CallerName::of([]));
+            self.unnamed = self.counted.len();
+        }
+    }
+
+    #[inline]
+    fn push_name(&mut self, name: CallerName) {
+        self.unnamed += usize::from(name.is_empty());
+        self.names.push(name);
+    }
+
+    /// Names the caller at this position if it has no name yet.
+    #[cold]
+    fn name_late(&mut self, position: usize, name: impl FnOnce() -> CallerName) {
+        if self.names[position].is_empty() {
+            self.names[position] = name();
+            self.unnamed -= usize::from(!self.names[position].is_empty());
+        }
     }
 
     /// Subtracts the median count from all counts, and removes the callers whose count is then 0.
@@ -150,15 +195,53 @@ impl List {
         }
         self.counted.truncate(kept);
         self.names.truncate(kept);
+        if self.unnamed > 0 {
+            self.unnamed = self.names.iter().filter(|name| name.is_empty()).count();
+        }
         positions.rebuild(self.counted.iter().map(|counted| counted.hash));
     }
 
     fn read(&self) -> (u64, u64, impl Iterator<Item = TopCaller>) {
         let callers = self.counted.iter().enumerate().map(|(position, counted)| TopCaller {
             id: CallerId(counted.hash),
-            name: self.names.get(position).map(CallerName::to_string),
+            name: self.names.get(position).filter(|name| !name.is_empty()).map(CallerName::to_string),
             units: counted.units,
         });
         (self.units, self.missing, callers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(hash: u64) -> CallerName {
+        CallerName::of([hash.to_string().as_str()])
+    }
+
+    fn read(top: &mut Top) -> Vec<TopCaller> {
+        let mut callers = TopCallers::default();
+        top.read(0, &mut callers);
+        callers.callers
+    }
+
+    #[test]
+    fn a_name_that_comes_late_is_that_of_its_caller() {
+        let mut top = Top::new(false);
+        (1..=40).for_each(|hash| top.add(0, hash, 1000 - hash, || name(hash)));
+        top.keep_names(true);
+        // Some callers come again, and new ones fill the list several times over.
+        (1..=40).step_by(2).for_each(|hash| top.add(0, hash, 1000, || name(hash)));
+        (100..400).for_each(|hash| top.add(0, hash, 1, || name(hash)));
+        let callers = read(&mut top);
+        for caller in &callers {
+            let is_named = caller.id.0 % 2 == 1 || caller.id.0 >= 100;
+            assert_eq!(caller.name, is_named.then(|| caller.id.0.to_string()), "{caller:?}");
+        }
+        assert!(callers.iter().filter(|caller| caller.name.is_none()).count() == 20, "{callers:?}");
+        top.keep_names(true);
+        assert_eq!(read(&mut top), callers, "nothing has changed");
+        top.keep_names(false);
+        assert!(read(&mut top).iter().all(|caller| caller.name.is_none()));
     }
 }

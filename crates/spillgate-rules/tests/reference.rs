@@ -377,10 +377,12 @@ descriptors:
     descriptors:
       - key: user
         detailed_metric: true
+        insight_by: tenant
         metadata: {tier: gold, weight: 1.5, tags: [a, '1'], on: true, none: ~}
         rate_limit: {unit: second, requests_per_unit: 1}"]);
     let rule = rules.find("d", &[("route", "r"), ("user", "u")]).unwrap();
     assert!(rule.detailed_metric && !rule.value_to_metric);
+    assert_eq!(rule.insight_by.as_deref(), Some("tenant"));
     assert_eq!(rule.steps.iter().map(|step| step.value_to_metric).collect::<Vec<_>>(), [true, false]);
     let Some(Metadata::Map(map)) = &rule.metadata else { panic!("{:?}", rule.metadata) };
     let values: Vec<&Metadata> = map.iter().map(|(_, value)| value).collect();

@@ -23,7 +23,7 @@ fn meaning(rule: &Rule, skip: usize) -> String {
         .iter()
         .map(|limit| (limit.name.clone(), limit.quota.identity(), limit.requests_per_unit, limit.replaces.len()))
         .collect();
-    let flags = (rule.unlimited, rule.binding(), rule.detailed_metric, rule.value_to_metric);
+    let flags = (rule.unlimited, rule.binding(), rule.detailed_metric, rule.value_to_metric, &rule.insight_by);
     let steps = &rule.steps[skip..];
     format!("{steps:?} {limits:?} {flags:?} {:?}", rule.metadata)
 }

@@ -75,7 +75,10 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     assert_eq!(scene.text(&block), "user_id=7 is blocked in all domains for 10m, on this server only\n");
     assert_eq!(scene.user("7"), 429);
     let list = scene.text(&["blocks"]);
-    assert!(list.contains("user_id=7  all domains") && list.contains("floods"), "{list}");
+    assert!(
+        list.contains("user_id=7  all domains") && list.contains("  1             floods") && list.contains("floods"),
+        "{list}"
+    );
     assert!(list.ends_with("1 block of at most 10,000, on this server only\n"), "{list}");
     let explained = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7"]);
     assert_eq!(explained.code, 1);
@@ -160,6 +163,73 @@ fn a_path_that_several_domains_have_needs_the_domain() {
 }
 
 #[test]
+fn all_limits_and_blocks_of_a_caller_are_listed() {
+    let nested = "  - key: path\n    value: /login\n    descriptors: [{key: remote_address, rate_limit: {name: login, unit: year, requests_per_unit: 1}}]\n";
+    let scene = Scene::new(&format!("{RULES}{nested}"), &[]);
+    scene.check(&serde_json::json!([["path", "/login"], ["remote_address", "192.0.2.1"]]));
+    let text = scene.run(&["explain", "--caller", "remote_address=192.0.2.1"]);
+    assert_eq!(text.code, 1, "{text:?}");
+    assert!(text.stdout.starts_with("Refused now by 1 limit\n"), "{text:?}");
+    assert!(text.stdout.contains("api: login") && text.stdout.contains("path=/login, remote_address=192.0.2.1"));
+    assert!(text.stdout.contains("1 of 1") && text.stdout.contains("0 of 100"), "{text:?}");
+    let free = scene.text(&["explain", "--caller", "remote_address=192.0.2.2", "--domain=api"]);
+    assert!(free.starts_with("Nothing refuses this caller now\n"), "{free}");
+    scene.text(&["block", "user_id=192.0.2.2", "--for=1h"]);
+    let blocked = scene.run(&["explain", "--caller=192.0.2.2"]);
+    assert!(
+        blocked.stdout.starts_with("Refused now by 1 block\n  user_id=192.0.2.2 is blocked in all domains"),
+        "{blocked:?}"
+    );
+    let nothing = scene.text(&["explain", "--caller", "unknown=7"]);
+    assert_eq!(nothing, "No limit and no block has these values\n");
+    assert_eq!(scene.json(&["explain", "--caller", "user_id=7"], 0)["limits"][0]["capacity"], 2);
+    scene.fails(&["explain", "--caller=a=1", "--caller=a=2"], 2, &["the key `a` has two values"]);
+    scene.fails(&["explain", "--caller=a=1", "--descriptor=a=1", "--domain=api"], 2, &["cannot be used with"]);
+    scene.fails(&["explain"], 2, &["--domain"]);
+}
+
+#[test]
+fn a_whole_request_is_explained_from_its_json() {
+    let scene = Scene::new(RULES, &[]);
+    (0..2).for_each(|_| assert_eq!(scene.user("7"), 200));
+    let asked = r#"{"domain": "api", "descriptors": [{"remote_address": "192.0.2.1"}, {"user_id": "7"}]}"#;
+    let refused = scene.run(&["explain", "--request", asked]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stdout.starts_with("Refused now by per_user (user_id)"), "{refused:?}");
+    let envoy = r#"{"domain": "api", "descriptors": [{"entries": [{"key": "user_id", "value": "7"}]}]}"#;
+    assert!(scene.run(&["explain", "--request", envoy]).stdout.starts_with("Refused now by per_user (user_id)"));
+    // Both entries in one descriptor match no rule, so nothing says that the request is allowed by a limit.
+    let together = r#"{"domain": "api", "descriptors": [{"user_id": "7", "remote_address": "192.0.2.1"}]}"#;
+    let passes = scene.text(&["explain", "--request", together]);
+    assert!(passes.starts_with("No limit and no block matches this request, so it passes\n"), "{passes}");
+    assert!(passes.contains("have the keys, in this order: user_id; remote_address\n"), "{passes}");
+    scene.fails(&["explain", "--request", "{"], 2, &["this is not JSON"]);
+    scene.fails(&["explain", "--request", r#"{"domain": "api"}"#], 2, &["missing field `descriptors`"]);
+}
+
+#[test]
+fn a_limit_in_shadow_is_not_named_as_the_one_that_refuses() {
+    let rules = "domain: api
+descriptors:
+  - {key: quiet, shadow_mode: true, rate_limit: {name: in_shadow, unit: year, requests_per_unit: 0}}
+  - {key: loud, rate_limit: {name: enforced, unit: year, requests_per_unit: 0}}
+";
+    let scene = Scene::new(rules, &[]);
+    let text = scene.run(&["explain", "--domain=api", "--descriptor=quiet=7", "--descriptor=loud=7"]).stdout;
+    assert!(text.starts_with("Refused now by enforced (loud)"), "{text}");
+}
+
+#[test]
+fn a_hash_that_nobody_has_is_said() {
+    let scene = Scene::new(RULES, &[]);
+    scene.fails(&["block", "--hash=0123456789abcdef", "--for=1m"], 1, &["no request of this caller came"]);
+    scene.fails(&["block", "--hash=7", "--for=1m"], 2, &["16 hexadecimal digits"]);
+    scene.fails(&["block", "user_id=7", "--hash=0123456789abcdef", "--for=1m"], 2, &["cannot be used with"]);
+    scene.fails(&["block", "--for=1m"], 2, &["KEY=VALUE"]);
+    scene.fails(&["explain", "--hash=0123456789abcdef"], 3, &["no request of this caller came"]);
+}
+
+#[test]
 fn a_refusal_is_explained_and_reset() {
     let scene = Scene::new(RULES, &[]);
     let explain = ["explain", "--domain", "api", "--descriptor", "user_id=7"];
@@ -192,7 +262,9 @@ fn an_explanation_of_an_unknown_name_is_an_error() {
     scene.fails(&["explain", "-d=api", "-e=user_ip=7"], 2, &["has the key `user_ip`", "did you mean `user_id`?"]);
     let output = scene.run(&["explain", "-d=api", "-e=user_ip=7", "--allow-unmatched"]);
     assert_eq!((output.code, &*output.stderr), (0, ""));
-    assert!(output.stdout.starts_with("Allowed now: no limit applies to it\nno rule of the domain `api` has the key"));
+    assert!(output.stdout.starts_with(
+        "No limit and no block matches this request, so it passes\nno rule of the domain `api` has the key"
+    ));
     let json = scene.json(&["explain", "-d=api", "-e=user_ip=7", "--allow-unmatched"], 0);
     assert_eq!(json["unknown"][0]["help"], "did you mean `user_id`?");
 }

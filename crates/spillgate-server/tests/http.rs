@@ -7,6 +7,7 @@ mod admin;
 mod app;
 mod blocks;
 mod browsers;
+mod caller;
 mod check;
 mod events;
 mod explain;

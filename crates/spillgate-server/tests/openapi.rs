@@ -144,7 +144,13 @@ fn each_answer_is_as_the_file_says() {
             api.check(descriptor, 3);
         }
         api.ask("POST", "/peek", "read", &request(None, &descriptors), 200);
+        for values in [json!([{"key": "user_id", "value": "7"}]), json!([{"value": "q"}, {"value": "/ab"}])] {
+            api.ask("POST", "/caller", "read", &json!({"values": values}).to_string(), 200);
+        }
     }
+    let entries = json!([{"key": "user_id", "value": "7"}]);
+    let envoy = json!({"domain": "api", "descriptors": [{"entries": entries, "hitsAddend": "2"}], "hitsAddend": 3});
+    api.ask("POST", "/explain", "read", &envoy.to_string(), 200);
     assert_eq!(api.ask("POST", "/reset", "write", &request(None, &descriptors[..1]), 200), json!({"reset": 2}));
     let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000}"#;
     api.ask("POST", "/reset", "write", hit, 200);
@@ -190,6 +196,7 @@ fn operate(api: &Api, explained: &str) {
     shadow(&json!("all"), json!({"on": true, "for": "1h"}));
     api.ask("GET", "/blocks", "read", "", 200);
     api.ask("POST", "/explain", "read", explained, 200);
+    api.ask("POST", "/caller", "read", r#"{"domain":"api","values":[{"value":"7"}]}"#, 200);
     api.ask("POST", "/unblock", "write", &entry, 200);
     api.ask("POST", "/explain", "read", explained, 200);
     for rule in [rule, json!("all")] {
@@ -216,6 +223,10 @@ fn each_error_is_as_the_file_says() {
         }
     }
     api.ask("GET", "/insight?readings=7", "read", "", 400);
+    // No request of this caller comes.
+    api.ask("POST", "/explain", "read", r#"{"hash":"0123456789abcdef"}"#, 403);
+    api.ask("POST", "/explain", "write", r#"{"hash":"0123456789abcdef"}"#, 404);
+    api.ask("POST", "/block", "write", r#"{"hash":"0123456789abcdef","for":"1m"}"#, 404);
     api.ask("POST", "/reset", "read", "", 403);
     api.ask("POST", "/reset", "write", r#"{"domain":"api","descriptors":[{"unknown":"1"}]}"#, 404);
 }

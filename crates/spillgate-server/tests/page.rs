@@ -205,6 +205,25 @@ fn each_form_and_switch_does_what_it_says() {
 }
 
 #[test]
+fn rules_and_names_are_reloaded_from_the_page() {
+    let folder = folder();
+    folder.write("settings.yaml", "insight: {keys: hashed}\n");
+    let server = serve(&folder, &[]);
+    let _load = Load::start(server.http(), "api", &ASKED);
+    eventually("a caller is refused", || {
+        let top: Value = serde_json::from_str(&http::get(server.admin(), "/top", &[]).body).ok()?;
+        top["limits"][0]["refused"]["callers"].as_array().filter(|callers| !callers.is_empty()).map(|_| ())
+    });
+    let part = start("reloading", &server, &json!({}));
+    assert_eq!(part.line_within(DEADLINE).as_deref(), Some("break the rules"), "{}", part.stderr().join("\n"));
+    folder.write("rules.yaml", &RULES.replacen("- key: user_id", "- ky: user_id", 1));
+    assert_eq!(part.line_within(DEADLINE).as_deref(), Some("repair the rules"), "{}", part.stderr().join("\n"));
+    folder.write("settings.yaml", "insight: {keys: plain}\n");
+    folder.write("rules.yaml", &RULES.replacen("requests_per_unit: 3,", "requests_per_unit: 30,", 1));
+    end(part);
+}
+
+#[test]
 fn figures_are_those_of_the_metrics() {
     let folder = folder();
     let server = serve(&folder, &[]);

@@ -225,6 +225,35 @@ fn a_reload_says_which_settings_wait_for_a_restart() {
 }
 
 #[test]
+fn a_reload_changes_how_callers_are_shown_and_keeps_all_counts() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "insight: {keys: hashed}\n")]);
+    let settings = folder.path("s.yaml");
+    let server =
+        Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("the path is UTF-8")]);
+    let top = || http::get(server.admin(), "/top", &[]).body;
+    let line = |reloaded: &Value, list: &str| reloaded["reload"][list]["lines"][0].clone();
+    assert_eq!(check(&server), (5, 4));
+    assert!(!top().contains("user_id=7"), "{}", top());
+    folder.write("s.yaml", "insight: {keys: plain}\n");
+    folder.write("rules.yaml", "domain: [");
+    assert_eq!(post_reload(server.admin()).0, 422);
+    assert_eq!(check(&server), (5, 3));
+    assert!(!top().contains("user_id=7"), "a reload that fails changes nothing: {}", top());
+    folder.write("rules.yaml", &rules(5));
+    let (status, reloaded) = post_reload(server.admin());
+    assert_eq!((status, line(&reloaded, "changes")), (200, "setting insight.keys changed: hashed -> plain".into()));
+    assert_eq!(reloaded["reload"]["notes"]["lines"], serde_json::json!([]), "it needs no restart");
+    assert_eq!(check(&server), (5, 2), "the memory store has lost nothing");
+    assert!(top().contains(r#""name":"user_id=7","units":3"#), "{}", top());
+    folder.write("s.yaml", "insight: {keys: hashed, max_callers: 100}\n");
+    signal(server.process.id(), "HUP");
+    let noted = server.process.logged("take effect at a restart");
+    assert!(noted.ends_with("insight.max_callers"), "{noted}");
+    eventually("the names are hidden", || (!top().contains("user_id=7")).then_some(()));
+    assert_eq!(check(&server), (5, 1));
+}
+
+#[test]
 fn rules_without_a_limit_for_forward_auth_are_not_loaded() {
     let settings = "forward_auth: {domain: api, descriptors: [[{key: user_id, from: client_ip}]]}\n";
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", settings)]);

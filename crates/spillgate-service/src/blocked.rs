@@ -11,7 +11,16 @@ use tracing::Level;
 use super::answer::{Answer, AnswerView, Status};
 use super::{Loaded, Service};
 use crate::metrics::{Protocol, ThreadNumber};
-use crate::operator::millis;
+use crate::operator::{RefusedCount, millis};
+
+/// How a blocked request is refused.
+pub(super) struct Blocked<'p> {
+    pub(super) plan: Plan<'p>,
+    /// The decision on the only hit of the plan.
+    pub(super) decision: Decision,
+    /// The count of each block that refuses the request.
+    counts: SmallVec<[RefusedCount; 2]>,
+}
 
 impl<C: Clock> Service<C> {
     /// If an entry of the request is blocked, counts the request and returns its answer. A block uses neither the rules
@@ -25,7 +34,7 @@ impl<C: Clock> Service<C> {
         request: &Request<'_>,
         protocol: Protocol,
     ) -> Option<Answer<'p>> {
-        let (plan, decision) = self.blocked_plan(now, loaded, request)?;
+        let Blocked { plan, decision, counts } = self.blocked(now, loaded, request)?;
         let decisions: SmallVec<[Decision; 4]> = smallvec![decision];
         let verdict = Verdict::of(&plan.hits, &decisions, now);
         // `answer::statuses` would return the same statuses. But if it were called here too, the compiler would no
@@ -39,6 +48,7 @@ impl<C: Clock> Service<C> {
         let statuses: SmallVec<[Status<'p>; 2]> = plan.descriptors.iter().map(status).collect();
         self.metrics.count_request(ThreadNumber::current(), protocol, &verdict);
         self.metrics.operator.blocked.inc();
+        counts.iter().for_each(RefusedCount::add_one);
         if tracing::enabled!(Level::DEBUG) {
             let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
             self.log.request(now, request, view);
@@ -46,38 +56,39 @@ impl<C: Clock> Service<C> {
         Some(Answer::new(verdict, statuses, plan, decisions))
     }
 
-    /// If an entry of the request is blocked, returns a plan that refuses the request, and the decision on its only
-    /// hit.
+    /// If an entry of the request is blocked, returns how the request is refused.
     ///
     /// With the setting `shadow: true`, a server refuses nothing, so it does not refuse blocked requests either.
-    pub(super) fn blocked_plan<'p>(
-        &self,
-        now: Time,
-        loaded: &'p Loaded,
-        request: &Request<'_>,
-    ) -> Option<(Plan<'p>, Decision)> {
+    pub(super) fn blocked<'p>(&self, now: Time, loaded: &'p Loaded, request: &Request<'_>) -> Option<Blocked<'p>> {
         let (in_force, now_ms) = (self.operator.in_force(), millis(now));
         if self.options.shadow || !in_force.has_blocks() {
             return None;
         }
         let value_bytes = self.options.bounds.value_bytes;
-        let until_ms = |descriptor: Descriptor<'_, '_>| match descriptor.action {
+        let block = |descriptor: Descriptor<'_, '_>| match descriptor.action {
             Action::Refund(_) => None,
-            _ => Some(in_force.block_on(request.domain, descriptor.entries, value_bytes, now_ms)?.term.until_ms),
+            _ => in_force.block_on(request.domain, descriptor.entries, value_bytes, now_ms),
         };
-        let last_ms = request.descriptors().filter_map(until_ms).max()?;
+        let blocks: SmallVec<[_; 4]> = request.descriptors().map(block).collect();
+        let last_ms = blocks.iter().flatten().map(|block| block.term.until_ms).max()?;
+        let mut counts: SmallVec<[RefusedCount; 2]> = SmallVec::new();
+        for block in blocks.iter().flatten() {
+            if !counts.iter().any(|count| count.is(&block.refused)) {
+                counts.push(block.refused.clone());
+            }
+        }
         let mut plan = Plan::default();
         // All blocked descriptors share one hit. This hit is never sent to a store, so its key does not matter.
         plan.hits.push(Hit::new(0, &loaded.blocked.quota, Op::take(1), Binding::Enforce));
-        for descriptor in request.descriptors() {
+        for block in &blocks {
             let mut planned = Planned::default();
-            if until_ms(descriptor).is_some() {
+            if block.is_some() {
                 planned.hits.push((0, &loaded.blocked));
             }
             plan.descriptors.push(planned);
         }
         let wait = Wait::After(last_ms.saturating_mul(1_000_000).saturating_sub(now.as_nanos()));
-        Some((plan, Decision::refuse(0, Reason::Exceeded, wait)))
+        Some(Blocked { plan, decision: Decision::refuse(0, Reason::Exceeded, wait), counts })
     }
 
     /// Puts each rule of the plan into shadow mode if a shadow switch applies to the rule.

@@ -13,7 +13,7 @@ use spillgate::insight::{LimitInsight, Verdict, Who};
 use spillgate::rules::{Limit, Rule, Rules};
 use spillgate::{Clock, StoreCalls, Time};
 
-use super::{Loaded, Service};
+use super::{CallerKeys, Loaded, Service};
 use crate::metrics::{LimitCounters, LimitHits, RuleCounters, quantile_ns};
 
 /// The length of a step. The server calls [`Service::end_step`] at this interval.
@@ -204,7 +204,8 @@ impl Loaded {
         let tracked = self.histories.limits.get(number)?;
         let rule = self.rules.rules().nth(tracked.rule)?;
         let limit = rule.limits.get(tracked.index)?;
-        let (insight, hides_callers) = (self.insight(tracked.rule, tracked.index), self.insights.hides_callers);
+        let (insight, hides_callers) =
+            (self.insight(tracked.rule, tracked.index), self.caller_keys() == CallerKeys::Off);
         Some(LimitView { rule, limit, insight, hides_callers, tracked })
     }
 

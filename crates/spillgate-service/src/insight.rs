@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::ptr;
 use std::sync::Arc;
 
-use spillgate::insight::{CallerId, CallerName, LimitInsight, Options, Take};
+use spillgate::insight::{CallerId, CallerName, Fillers, LimitInsight, Options, Take, TopCallers};
 use spillgate::rules::{Limit, Request, Rule, Rules};
 use spillgate::{Clock, KeyHasher, Time};
 
@@ -26,10 +26,10 @@ const FEWEST_CALLERS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Insights {
     by_rule: Box<[InsightsOfRule]>,
-    /// Whether samples keep the names of callers, and not only hashes of their keys.
-    names: bool,
-    /// Whether reports leave out callers.
-    pub(super) hides_callers: bool,
+    /// The counts of each rule with `insight_by`, by the index of the rule. Empty if no rule has it.
+    fillers: HashMap<usize, Arc<Fillers>>,
+    /// How reports show callers.
+    keys: CallerKeys,
     /// The maximum number of callers in each sample.
     callers: usize,
     unwatched: usize,
@@ -54,7 +54,7 @@ impl Insights {
     ) -> Insights {
         let limits = rules.rules().map(|rule| rule.limits.len()).sum::<usize>();
         if options.max_callers == 0 || limits == 0 {
-            return Insights::default();
+            return Insights { keys: options.keys, ..Insights::default() };
         }
         let callers = sample_size(options.max_callers, limits);
         let mut left = (options.max_callers / callers).min(limits);
@@ -68,18 +68,21 @@ impl Insights {
         }
         let names = options.keys == CallerKeys::Plain;
         let mut kept = previous.filter(|loaded| loaded.insights.callers == callers).map(known).unwrap_or_default();
+        let fillers = fillers(rules, previous, (names, seed), now);
         let mut by_rule = Vec::new();
         for rule in rules.rules() {
             let mut before = kept.remove(&(&*rule.domain, &*rule.path)).unwrap_or_default();
             let watch = |limit: &Limit| {
                 left = left.checked_sub(1)?;
-                let new = || Arc::new(LimitInsight::new(&limit.quota, Options { callers, names, seed }, now));
-                Some(take_unchanged(&mut before, limit).unwrap_or_else(new))
+                let Some(insight) = take_unchanged(&mut before, limit) else {
+                    return Some(Arc::new(LimitInsight::new(&limit.quota, Options { callers, names, seed }, now)));
+                };
+                insight.keep_names(names);
+                Some(insight)
             };
             by_rule.push(rule.limits.iter().map(watch).collect());
         }
-        let hides_callers = options.keys == CallerKeys::Off;
-        Insights { by_rule: by_rule.into(), names, hides_callers, callers, unwatched }
+        Insights { by_rule: by_rule.into(), fillers, keys: options.keys, callers, unwatched }
     }
 }
 
@@ -88,6 +91,36 @@ impl Insights {
 fn sample_size(max_callers: usize, limits: usize) -> usize {
     let share = (max_callers / limits).clamp(FEWEST_CALLERS, CALLERS);
     1 << share.ilog2()
+}
+
+/// The maximum number of rules whose `insight_by` is counted. Each takes memory for each thread.
+const FILLERS: usize = 100;
+
+/// Makes the counts of the rules with `insight_by`. A rule that had the same key before the reload keeps its counts.
+fn fillers(
+    rules: &Rules,
+    previous: Option<&Loaded>,
+    (names, seed): (bool, u64),
+    now: Time,
+) -> HashMap<usize, Arc<Fillers>> {
+    let name = |rule: &Rule| Some((Arc::clone(&rule.domain), rule.path.clone(), rule.insight_by.clone()?));
+    let before = previous.into_iter().flat_map(|loaded| {
+        let of_rule = |rule: &Rule| Some((name(rule)?, Arc::clone(loaded.insights.fillers.get(&rule.index())?)));
+        loaded.rules.rules().filter_map(of_rule)
+    });
+    let mut before: HashMap<_, _> = before.collect();
+    let mut fillers = HashMap::new();
+    for rule in rules.rules() {
+        let Some(name) = name(rule) else { continue };
+        if fillers.len() == FILLERS {
+            tracing::warn!(max = FILLERS, "too many rules have insight_by: the last of them are not counted by it");
+            break;
+        }
+        let of_rule = before.remove(&name).unwrap_or_else(|| Arc::new(Fillers::new(names, seed, now)));
+        of_rule.keep_names(names);
+        fillers.insert(rule.index(), of_rule);
+    }
+    fillers
 }
 
 fn known(loaded: &Loaded) -> Previous<'_> {
@@ -134,6 +167,25 @@ impl Loaded {
         self.insights.by_rule.get(rule)?.get(index)?.as_deref()
     }
 
+    /// Returns whether insight watches the callers of at least one limit.
+    #[inline]
+    pub(super) fn watches_callers(&self) -> bool {
+        !self.insights.by_rule.is_empty()
+    }
+
+    /// Returns the key that the rule's `insight_by` names, and the values of this key with the most allowed and the most
+    /// refused units. `None` if the rule has no `insight_by`, or if insight is off.
+    pub fn fillers(&self, rule: &Rule, now: Time) -> Option<(Arc<str>, [TopCallers; 2])> {
+        let fillers = self.insights.fillers.get(&rule.index())?;
+        Some((Arc::clone(rule.insight_by.as_ref()?), fillers.read(now)))
+    }
+
+    /// Returns how reports show callers.
+    #[must_use]
+    pub const fn caller_keys(&self) -> CallerKeys {
+        self.insights.keys
+    }
+
     /// Returns the number of limits without an insight, because the setting `insight.max_callers` is too small. The
     /// number is 0 if insight is off.
     #[must_use]
@@ -155,6 +207,38 @@ impl<C: Clock> Service<C> {
         format!("{:032x}", self.limiter.keys().start().part(b"insight").part(&seed).finish())
     }
 
+    /// Returns the entry that the rule's `insight_by` names, and the key under which its value is counted.
+    pub(super) fn filler<'e>(&self, rule: &Rule, request: &Request<'e>) -> Option<((&'e str, &'e str), u128)> {
+        let (key, value) = filler(rule, request)?;
+        let mut hasher = self.limiter.keys().start();
+        let counted = hasher.part(b"insight_by").part(key.as_bytes()).part(value.as_bytes()).finish();
+        Some(((key, value), counted))
+    }
+
+    /// Counts the units that a request asked for under the values that the `insight_by` of its rules name.
+    #[inline(never)]
+    fn count_fillers(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+        let names = loaded.insights.keys == CallerKeys::Plain;
+        let planned = &answer.plan.descriptors;
+        for (index, descriptor) in planned.iter().enumerate() {
+            let Some(rule) = descriptor.rule else { continue };
+            let Some(fillers) = loaded.insights.fillers.get(&rule.index()) else { continue };
+            // Descriptors with the same counter share their hits, which are counted once.
+            if planned[..index].iter().any(|before| before.rule.is_some_and(|other| ptr::eq(other, rule))) {
+                continue;
+            }
+            let decided = descriptor.hits.iter().filter_map(|(hit, _)| {
+                let decision = &answer.decisions[*hit];
+                Some((judged_units(answer.plan.hits[*hit].op, decision)?, !decision.allowed))
+            });
+            // If several limits decide, a refusal counts.
+            let Some((units, refused)) = decided.max_by_key(|(_, refused)| *refused) else { continue };
+            let Some((entry, key)) = self.filler(rule, request) else { continue };
+            let name = || if names { CallerName::of_entries([entry].into_iter()) } else { CallerName::of([]) };
+            fillers.count(now, key, (units, refused), name);
+        }
+    }
+
     /// Returns the hash under which insight shows the caller with this key.
     pub fn caller_of(&self, key: u128) -> CallerId {
         CallerId::of(key, self.caller_seed)
@@ -162,10 +246,23 @@ impl<C: Clock> Service<C> {
 
     #[inline]
     pub(super) fn watch(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
-        if !loaded.insights.by_rule.is_empty() {
+        if loaded.watches_callers() {
             watch_all(now, loaded, request, answer);
+            if !loaded.insights.fillers.is_empty() {
+                self.count_fillers(now, loaded, request, answer);
+            }
+            if self.seekers.are_waiting() {
+                self.answer_seekers(request, answer);
+            }
         }
     }
+}
+
+/// Returns the entry of a request that the rule's `insight_by` names: the first one with this key.
+fn filler<'e>(rule: &Rule, request: &Request<'e>) -> Option<(&'e str, &'e str)> {
+    let by = rule.insight_by.as_deref()?;
+    let mut entries = request.descriptors().flat_map(|descriptor| descriptor.entries);
+    entries.find(|(key, _)| *key == by).copied()
 }
 
 /// Returns the number that is mixed with the keys of callers.
@@ -182,6 +279,7 @@ pub(super) fn caller_seed(keys: &KeyHasher, has_public_keys: bool) -> u64 {
 
 fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
     let planned = &answer.plan.descriptors;
+    let names = loaded.insights.keys == CallerKeys::Plain;
     for (index, descriptor) in request.descriptors().enumerate() {
         let Some(rule) = planned[index].rule else { continue };
         let insights = &loaded.insights.by_rule[rule.index()];
@@ -197,7 +295,7 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
             let Some(units) = judged_units(answer.plan.hits[*hit].op, decision) else { continue };
             let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
             let key = answer.plan.hits[*hit].key;
-            if loaded.insights.names {
+            if names {
                 insight.count_named(now, key, &take, || caller_name(Some(rule), descriptor.entries));
             } else {
                 insight.count(now, key, &take);
@@ -210,15 +308,27 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
 ///
 /// Entries that the rule fixes say nothing about the caller, so they are left out, unless the rule fixes all of them.
 pub fn caller_name(rule: Option<&Rule>, entries: &[(&str, &str)]) -> CallerName {
-    let steps = rule.map_or(&[][..], |rule| &rule.steps);
-    let is_fixed = |level: usize, value: &str| {
-        steps.get(level).is_some_and(|step| step.shared || step.value.as_deref() == Some(value))
-    };
-    let own = entries.iter().enumerate().filter(|(level, (_, value))| !is_fixed(*level, value));
-    let own = own.map(|(_, entry)| *entry);
+    let own = own(rule, entries);
     if own.clone().next().is_some() {
         CallerName::of_entries(own)
     } else {
         CallerName::of_entries(entries.iter().copied())
     }
+}
+
+/// Returns the entries that tell a caller from the other callers of the rule: those that the rule does not fix.
+pub(crate) fn own_entries<'e>(rule: Option<&Rule>, entries: &[(&'e str, &'e str)]) -> Vec<(&'e str, &'e str)> {
+    own(rule, entries).collect()
+}
+
+fn own<'e, 'd>(
+    rule: Option<&'d Rule>,
+    entries: &'d [(&'e str, &'e str)],
+) -> impl Iterator<Item = (&'e str, &'e str)> + Clone + use<'e, 'd> {
+    let steps = rule.map_or(&[][..], |rule| &rule.steps);
+    let is_fixed = move |level: usize, value: &str| {
+        steps.get(level).is_some_and(|step| step.shared || step.value.as_deref() == Some(value))
+    };
+    let own = entries.iter().enumerate().filter(move |(level, (_, value))| !is_fixed(*level, value));
+    own.map(|(_, entry)| *entry)
 }

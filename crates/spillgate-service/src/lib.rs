@@ -29,6 +29,7 @@ pub mod reloads;
 mod request_log;
 mod reserve;
 pub mod rls;
+pub mod seek;
 mod separately;
 pub mod shared_store;
 mod sketched;
@@ -70,6 +71,7 @@ use history::History;
 use readiness::Outage;
 use request_log::RequestLog;
 use reserve::Settlements;
+use seek::Seekers;
 use shared_store::SharedLists;
 
 /// The rules, the limiter and the counters that answer requests.
@@ -86,6 +88,7 @@ pub struct Service<C = SystemClock> {
     log: RequestLog,
     history: parking_lot::Mutex<History>,
     operator: Operator,
+    seekers: Seekers,
     settlements: Settlements,
     /// A random number, by which this server is told apart from other servers. It is new after each start.
     number: u64,
@@ -125,6 +128,7 @@ impl<C: Clock> Service<C> {
             log: RequestLog::new(),
             history: parking_lot::Mutex::default(),
             operator: Operator::default(),
+            seekers: Seekers::default(),
             settlements: Settlements::default(),
             number: RandomState::new().build_hasher().finish(),
             caller_seed,
@@ -143,8 +147,16 @@ impl<C: Clock> Service<C> {
 
     /// Replaces the current rules. Requests that are in flight are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
+        let keys = self.loaded.load().caller_keys();
+        self.replace_rules_and_keys(rules, keys);
+    }
+
+    /// Does what [`replace_rules`](Service::replace_rules) does, and changes how reports show callers. All counts stay.
+    /// A caller that was counted before has a name only after its next request.
+    pub fn replace_rules_and_keys(&self, rules: Rules, keys: CallerKeys) {
         let (before, now) = (self.loaded.load(), self.limiter.now());
-        let options = (&self.options, self.caller_seed);
+        let insight = Insight { keys, ..self.options.insight };
+        let options = (&ServiceOptions { insight, ..self.options }, self.caller_seed);
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, options, Some(&before), now)));
         self.metrics.reloads.inc();
         self.metrics.rules_loaded.set(seconds(now));

@@ -9,8 +9,8 @@ use spillgate::text::nearest;
 
 use super::Service;
 use crate::operator::{
-    BLOCKS_MAX, Block, ChangeError, Known, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, SWITCHES_MAX, Scope,
-    ShadowOf, Shared, Switch, Term, compared, millis, term,
+    BLOCKS_MAX, Block, ChangeError, Known, NAME_BYTES, NewBlock, PATH_BYTES, REASON_BYTES, RefusedCount, SWITCHES_MAX,
+    Scope, ShadowOf, Shared, Switch, Term, compared, millis, term,
 };
 use crate::shared_store::SharedError;
 
@@ -41,7 +41,8 @@ impl<C: Clock> Service<C> {
         let term = term(now_ms, new.lasts)?;
         let (domain, reason) = (new.domain.map(Arc::from), new.reason.map(Arc::from));
         let value = compared(new.value, self.options.bounds.value_bytes).into();
-        let block = Arc::new(Block { key: new.key.into(), value, domain, term, reason });
+        let block =
+            Arc::new(Block { key: new.key.into(), value, domain, term, reason, refused: RefusedCount::default() });
         // The list in the shared store has the blocks of all servers, so `put_block` checks whether the list is full.
         // `version` is a lock, which is held until this server's copy of the list has the block too.
         let version = match &self.operator.shared {

@@ -41,7 +41,8 @@ pub struct ServiceOptions {
 pub struct Insight {
     /// The maximum number of callers in the samples of all limits together. 0 turns insight off.
     pub max_callers: usize,
-    /// How reports show the callers in the samples.
+    /// How reports show the callers in the samples, until a reload changes it
+    /// ([`replace_rules_and_keys`](super::Service::replace_rules_and_keys)).
     pub keys: CallerKeys,
 }
 
@@ -55,4 +56,19 @@ pub enum CallerKeys {
     Hashed,
     /// By the beginning of their descriptors, such as `user_id=7`.
     Plain,
+}
+
+impl CallerKeys {
+    /// All ways to show callers.
+    pub const ALL: [CallerKeys; 3] = [CallerKeys::Off, CallerKeys::Hashed, CallerKeys::Plain];
+
+    /// Returns the name in settings: `off`, `hashed` or `plain`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CallerKeys::Off => "off",
+            CallerKeys::Hashed => "hashed",
+            CallerKeys::Plain => "plain",
+        }
+    }
 }

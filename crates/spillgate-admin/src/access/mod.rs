@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 /// The routes with the method `POST` that change nothing. Every other request that is neither `GET` nor `HEAD` is a
 /// write.
-const READS: [&str; 2] = ["/explain", "/peek"];
+const READS: [&str; 3] = ["/explain", "/caller", "/peek"];
 
 /// Without a token, every write needs this header field with the value `1`. A web page of another site cannot send it,
 /// because its browser first asks this listener for permission and never gets it.
@@ -192,7 +192,7 @@ pub(crate) fn peer(request: &Request) -> Option<Peer> {
 }
 
 /// Checks a request if the settings have no token. Everyone may send `GET`, but only programs on this machine may send
-/// `POST`. This is also true of `POST /explain` and `POST /peek`, although they change nothing: with them, strangers
+/// `POST`. This is also true of the [`READS`], although they change nothing: with them, strangers
 /// could find out who uses the service.
 fn without_token(request: &Request, needs: Needs) -> Result<(), Refused> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -36,12 +36,18 @@ export async function shadow(request) {
   return `${what} count${s}, but refuse${s} nothing ${until(made)}, ${scopeText(made.scopes[0])}.`;
 }
 
-export async function reset(domain, entries) {
-  const { reset: number } = await post('/reset', { domain, descriptors: [entries] });
+export async function reset(domain, ...descriptors) {
+  const { reset: number } = await post('/reset', { domain, descriptors });
   return number > 0 ? `All of its limits are full again (${number}).` : 'There was nothing to reset.';
 }
 
-export const explainLink = (domain, entries) => `#/explain/${[domain, ...entries.flat()].map((text) => encodeURIComponent(text ?? '')).join('/')}`;
+const address = (parts) => `#/explain/${parts.map((text) => encodeURIComponent(text ?? '')).join('/')}`;
+
+// Between two descriptors is an empty key.
+export const explainLink = (domain, ...descriptors) => address([domain, ...descriptors.flatMap((entries, index) => [...(index ? [''] : []), ...entries.flat()])]);
+
+// Explains the next request of the caller with this hash.
+const hashLink = (hash) => address(['', hash]);
 
 export function button(text, output, action) {
   const node = h('button', { type: 'button' }, text);
@@ -62,6 +68,12 @@ export function callerActions(domain, entries, path, output) {
     h('a.button', { href: explainLink(domain, entries) }, 'Explain', h('span.unseen', ` ${key}=${value}`)),
     own && button(['Block ', h('span', `${key}=${value}`), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
     button(['Reset', h('span.unseen', ` ${key}=${value}`)], output, () => reset(domain, entries)));
+}
+
+// For a caller of whom only the hash is known. The server waits until it sends a request.
+export function hashActions(hash, output) {
+  const name = h('span.unseen', ` the caller ${hash}`);
+  return h('span.actions', h('a.button', { href: hashLink(hash) }, 'Explain', name.cloneNode(true)), button(['Block for 10 min', name], output, () => block({ hash, for: '10m' })));
 }
 
 // The form of a shadow switch. `rule` is {domain, path} or "all".

@@ -7,11 +7,11 @@ const TIMEOUT_MS = 15_000;
 // The most text of one event. A server with 1,000 limits sends about 40 kB.
 const EVENT_CHARS_MAX = 8 * 1024 * 1024;
 
-// An answer that is no success, with what is wrong (`detail`) and how to fix it (`help`).
+// An answer that is no success, with what is wrong (`detail`) and how to fix it (`help`). `body` is the whole answer.
 export class Problem extends Error {
-  constructor(status, detail, help) {
+  constructor(status, detail, help, body = {}) {
     super(detail);
-    Object.assign(this, { status, detail, help });
+    Object.assign(this, { status, detail, help, body });
   }
 }
 
@@ -28,9 +28,10 @@ function headers(more) {
 }
 
 async function problem(response) {
-  const { detail, help } = await response.json().catch(() => ({}));
+  const body = await response.json().catch(() => ({}));
+  const { detail, help } = body;
   if (/token may only read/.test(detail)) return new Problem(403, 'Your token may only read.', 'choose "Forget token" below, and enter the token that may write');
-  return new Problem(response.status, detail ?? `The server answered with the status ${response.status}.`, help?.replace(/\.$/, ''));
+  return new Problem(response.status, detail ?? `The server answered with the status ${response.status}.`, help?.replace(/\.$/, ''), body);
 }
 
 // Sends a request. If the server wants a token, asks for one and sends the request again.
@@ -57,9 +58,12 @@ export async function get(path) {
   return (await send(path, {})).json();
 }
 
-export async function post(path, body) {
-  const init = { method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Spillgate-Admin': '1' }, body: JSON.stringify(body) };
-  return (await send(path, init)).json();
+export const post = (path, body, timeout) => postText(path, JSON.stringify(body), timeout);
+
+// Sends a text in JSON as it is. JavaScript would change the order of members that look like numbers.
+export async function postText(path, body, timeout = TIMEOUT_MS) {
+  const init = { method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Spillgate-Admin': '1' }, body };
+  return (await send(path, init, () => AbortSignal.timeout(timeout))).json();
 }
 
 let asking = null;

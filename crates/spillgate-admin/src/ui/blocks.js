@@ -68,7 +68,7 @@ function endButton(text, of, output, end) {
 const isInUse = (list) => list.matches(':has(button:hover, button:focus-visible)');
 
 function blockRow(entry, output) {
-  return [[h('code', `${entry.key}=${entry.value}`), entry.reason && faint(entry.reason)], entry.domain ?? 'all domains', ends(entry.until_ms), time(entry.since_ms),
+  return [[h('code', `${entry.key}=${entry.value}`), entry.reason && faint(entry.reason)], entry.domain ?? 'all domains', ends(entry.until_ms), time(entry.since_ms), ['number', count(entry.refused)],
     endButton('Unblock', ` ${entry.key}=${entry.value} ${whereText(entry.domain)}`, output, () => unblock(entry))];
 }
 
@@ -93,8 +93,8 @@ export function open() {
     const found = blocks.filter((entry) => `${entry.key}=${entry.value} ${entry.reason ?? ''} ${entry.domain ?? ''}`.includes(search.value));
     const shown = found.slice(0, BLOCKS_SHOWN);
     searchBox.hidden = blocks.length <= 10;
-    if (!isInUse(list)) fillOnce(list, [shown.map((one) => [one.key, one.value, one.domain, one.until_ms, one.reason]), found.length], () => (shown.length
-      ? [table('', h('caption.unseen', 'Blocked entries'), ['Entry', 'Where', 'Time left', 'Since', 'Do'], shown.map((entry) => blockRow(entry, output))),
+    if (!isInUse(list)) fillOnce(list, [shown.map((one) => [one.key, one.value, one.domain, one.until_ms, one.reason, one.refused]), found.length], () => (shown.length
+      ? [table('', h('caption.unseen', 'Blocked entries'), ['Entry', 'Where', 'Time left', 'Since', 'Refused', 'Do'], shown.map((entry) => blockRow(entry, output))),
         found.length > shown.length && h('p.faint', `${count(found.length - shown.length)} more. Use the field above to find them.`)]
       : h('p.faint', blocks.length ? 'No block has this text.' : 'No caller is blocked.')));
   }
@@ -113,7 +113,7 @@ export function open() {
       form.update();
       showBlocks();
       const { scope, max, read_ms_ago: age, blocks } = state.blocks;
-      setText(note, `${plural(blocks.length, 'block')} of at most ${count(max)}, ${scopeText(scope)}.${age > 5000 ? ` The shared store was last read ${durationMs(age)} ago.` : ''}`);
+      setText(note, `${plural(blocks.length, 'block')} of at most ${count(max)}, ${scopeText(scope)}. Refused: the requests that this server has refused because of the block.${age > 5000 ? ` The shared store was last read ${durationMs(age)} ago.` : ''}`);
       const { shadows } = state;
       const entries = [...(shadows.all ? [shadows.all] : []), ...shadows.rules];
       if (!isInUse(switches)) fillOnce(switches, [entries.map((one) => [one.domain, one.path, one.scope, one.until_ms]), Boolean(shadows.all)], () => (entries.length

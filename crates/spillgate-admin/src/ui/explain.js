@@ -1,10 +1,11 @@
-// Why a request would be allowed or refused now: a form, and the answer as a picture.
+// Why a request would be allowed or refused now: a form, and the answer as a picture. And all limits of one caller.
 
 import { block, button, explainLink, ownEntries, reset, scopeText, unblock, whereText } from './actions.js';
-import { get, post } from './api.js';
+import { callerForm, callerNodes, valuesOf } from './caller.js';
+import { get, post, postText } from './api.js';
 import { bar } from './chart.js';
-import { act, faint, field, h, keyOptions, onSubmit, outcome, showDone } from './dom.js';
-import { duration, exact, left } from './format.js';
+import { act, faint, field, h, keyOptions, onSubmit, outcome, section, showDone } from './dom.js';
+import { duration, exact, left, plural } from './format.js';
 import { state } from './state.js';
 
 const REASONS = {
@@ -70,72 +71,158 @@ function descriptorNode(descriptor, decisions) {
   const level = Math.min(5, Math.max(0, ...descriptor.steps.filter((step) => step.outcome === 'matched').map((step) => step.level)));
   return h('section.tree', { 'aria-label': descriptor.entries.map((entry) => entry.join('=')).join(', ') },
     steps.length ? h('ol.steps', ...steps, left ? h('li.faint', `${left} more steps`) : '') : h('p', 'No rule of this domain was tried.'),
-    descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so nothing limits the request. The overview has the keys of all rules, in their order.'));
+    descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so no limit counts this descriptor.'));
 }
 
+const blockOf = (answer) => answer.descriptors.map((one) => one.block).filter(Boolean).sort((a, b) => b.ends_in_ms - a.ends_in_ms)[0];
+
+// The answer in one sentence, with its tone.
 function sentence(answer) {
   const [asked] = answer.asked;
-  const refusing = asked.limits.find((one) => !one.allowed && one.reason !== 'not_asked');
-  const blocked = answer.descriptors.find((one) => one.block)?.block;
-  if (blocked) return `Refused now by a block: ${blocked.key}=${blocked.value}, for ${left(blocked.ends_in_ms)}`;
-  if (asked.allowed) return asked.limits.length ? 'Allowed now' : 'Allowed now: no limit applies to it';
+  const blocked = blockOf(answer);
+  if (blocked) return ['bad', `Refused now by a block: ${blocked.key}=${blocked.value}, for ${left(blocked.ends_in_ms)}`];
+  if (!asked.limits.length && answer.descriptors.every((one) => !one.matched)) return ['warn', 'No limit and no block matches this request, so it passes'];
+  if (asked.allowed) return ['good', asked.limits.length ? 'Allowed now' : 'Allowed now: its rules have no limit'];
+  // A limit in shadow refuses nothing. Of the others, the one with the longest wait says when to ask again.
+  const wait = (one) => one.retry_after_ns ?? Infinity;
+  const [refusing] = asked.limits.filter((one) => !one.allowed && one.binding === 'enforce' && one.reason !== 'not_asked').sort((a, b) => wait(b) - wait(a));
   const rule = refusing && answer.descriptors[refusing.descriptor]?.matched;
   const by = rule ? ` by ${rule.limits[refusing.index]?.label ?? refusing.name} (${rule.rule})` : '';
-  return `Refused now${by}${asked.retry_after_ns === null ? '' : `. Ask again in ${duration(asked.retry_after_ns)}`}`;
+  return ['bad', `Refused now${by}${asked.retry_after_ns === null ? '' : `. Ask again in ${duration(asked.retry_after_ns)}`}`];
+}
+
+// The keys of the rules, for a request that matches none of them.
+function knownNode({ paths, left_out: more }) {
+  if (!paths.length) return h('p', 'No rule of this domain has a limit.');
+  return h('p', 'The rules with limits of this domain have these keys, in this order: ', paths.flatMap((path, index) => [index ? ', ' : '', h('code', path)]), more ? ` and ${plural(more, 'more rule')}.` : '.');
 }
 
 // `again` explains the request again, after an action that changes the answer.
-function picture(answer, domain, entries, output, again) {
+function picture(answer, output, again) {
   const [asked] = answer.asked;
+  const { domain, descriptors } = answer;
+  const [tone, text] = sentence(answer);
   const byDescriptor = (index) => asked.limits.filter((one) => one.descriptor === index);
-  const isBlocked = answer.descriptors.some((one) => one.block);
-  const blocks = isBlocked ? [] : ownEntries(entries, answer.descriptors[0]?.matched?.rule ?? '').map(([key, value]) => button(`Block ${key}=${value} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
+  const isBlocked = Boolean(blockOf(answer));
+  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entry.join('='), entry]));
+  const blocks = isBlocked ? [] : [...own].map(([name, [key, value]]) => button(`Block ${name} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
+  const counted = descriptors.filter((one) => one.matched).map((one) => one.entries);
   return [
-    h(`h2.answer.${asked.allowed ? 'good' : 'bad'}`, { tabindex: '-1' }, sentence(answer)),
-    ...answer.descriptors.filter((one) => one.block).map(({ block: one }) => h('p', `The block holds ${whereText(one.domain)}, whatever the rules say.${one.reason ? ` Its reason: ${one.reason}` : ''} `,
+    h(`h2.answer.${tone}`, { tabindex: '-1' }, text),
+    ...descriptors.filter((one) => one.block).map(({ block: one }) => h('p', `The block holds ${whereText(one.domain)}, whatever the rules say.${one.reason ? ` Its reason: ${one.reason}` : ''} `,
       button('Unblock', output, again(() => unblock(one))))),
-    ...answer.descriptors.map((descriptor, index) => descriptorNode(descriptor, byDescriptor(index))),
-    h('p.actions', ...blocks, button('Reset its counters', output, again(() => reset(domain, entries))))];
+    ...descriptors.map((descriptor, index) => descriptorNode(descriptor, byDescriptor(index))),
+    descriptors.some((one) => !one.matched) && !isBlocked && knownNode(answer.known),
+    h('p.actions', ...blocks, counted.length > 0 && button('Reset its counters', output, again(() => reset(domain, ...counted))))];
+}
+
+// The descriptors of an address: keys and values, with an empty key between two descriptors.
+function descriptorsOf(parts) {
+  const descriptors = [[]];
+  for (let at = 0; at < parts.length;) {
+    if (parts[at] === '' && descriptors.at(-1).length) {
+      descriptors.push([]);
+      at += 1;
+    } else {
+      descriptors.at(-1).push([parts[at], parts[at + 1] ?? '']);
+      at += 2;
+    }
+  }
+  return descriptors.filter((entries) => entries.length);
 }
 
 export function open([domain = '', ...parts]) {
+  // Without a domain, the address has the hash of a caller.
+  const hash = domain === '' && parts.length === 1 ? parts[0] : null;
+  const given = hash === null ? descriptorsOf(parts) : [];
   const domains = h('select', { name: 'domain', required: true });
   const cost = h('input', { name: 'cost', type: 'number', min: '0', required: true, value: '1', inputmode: 'numeric' });
   const keys = h('datalist', { id: 'keys' });
-  const list = h('div.entries');
-  const output = outcome();
+  const list = h('div');
+  const [output, pasted] = [outcome(), outcome()];
   const answer = h('div', { id: 'answer' });
   const ask = h('button.main', 'Explain');
   let [rules, tried] = [null, null];
 
-  function addEntry(key = '', value = '') {
+  function addEntry(entries, [key, value] = ['', '']) {
     const row = h('div.entry',
       h('label', h('span.unseen', 'Key'), h('input', { name: 'key', required: true, placeholder: 'key, for example user_id', list: 'keys', value: key })),
       h('span', { 'aria-hidden': 'true' }, '='),
       h('label', h('span.unseen', 'Value'), h('input', { name: 'value', placeholder: 'value, for example 7', value })),
       h('button.quiet', { type: 'button', 'aria-label': 'Remove this entry', onclick: () => {
-        if (list.children.length > 1) row.remove();
+        if (entries.children.length > 1) row.remove();
+        else if (list.children.length > 1) entries.closest('fieldset').remove();
+        number();
       } }, '✕'));
-    list.append(row);
+    entries.append(row);
     return row;
   }
 
+  function number() {
+    [...list.children].forEach((node, index) => { node.querySelector('legend').textContent = `Descriptor ${index + 1}: its entries, in the order of the request`; });
+  }
+
+  function addDescriptor(given = [undefined]) {
+    const entries = h('div.entries');
+    const node = h('fieldset', h('legend'), entries, h('button.quiet', { type: 'button', onclick: () => addEntry(entries).querySelector('input').focus() }, '+ Another entry'));
+    given.forEach((entry) => addEntry(entries, entry));
+    list.append(node);
+    number();
+    return node;
+  }
+
+  function fill(descriptors) {
+    list.replaceChildren();
+    descriptors.forEach((entries) => addDescriptor(entries.length ? entries : undefined));
+  }
+
+  const read = () => [...list.children].map((node) => [...node.querySelectorAll('.entry')].map((row) => [...row.querySelectorAll('input')].map((input) => input.value)));
   const known = () => keys.replaceChildren(...keyOptions((rules ?? []).filter((rule) => rule.domain === domains.value).map((rule) => rule.rule)));
 
   const form = h('form.card.explain', { autocomplete: 'off' },
     h('div.row', field('Domain', domains), field('Cost', cost)),
-    h('fieldset', h('legend', 'Entries, in the order of the request'), list,
-      h('button.quiet', { type: 'button', onclick: () => addEntry().querySelector('input').focus() }, '+ Another entry')),
+    list,
+    h('div.row', h('button.quiet', { type: 'button', onclick: () => addDescriptor().querySelector('input').focus() }, '+ Another descriptor')),
     keys, h('div.row', ask, output));
+  const paste = h('input', { name: 'request', required: true, placeholder: '{"domain": "api", "descriptors": [{"user_id": "7"}]}' });
+  const send = h('button', 'Explain this JSON');
+  const pasteForm = h('form.card.explain', { autocomplete: 'off' }, field('Request in JSON', paste, 'as /v1/check takes it, or as Envoy sends it to /json'), h('div.row', send, pasted));
 
-  async function explain() {
-    const entries = [...list.children].map((row) => [...row.querySelectorAll('input')].map((input) => input.value));
-    history.replaceState(null, '', explainLink(domains.value, entries));
-    const result = await post('/explain', { domain: domains.value, descriptors: [entries], cost: Number(cost.value) });
-    answer.replaceChildren(...picture(result, domains.value, entries, output, again).flat().filter(Boolean));
+  // Shows an answer, and puts its request into the form.
+  async function show(result) {
+    const entries = result.descriptors.map((one) => one.entries);
+    if (![...domains.options].some((one) => one.value === result.domain)) domains.append(h('option', result.domain));
+    domains.value = result.domain;
+    [cost.value] = result.costs;
+    fill(entries);
+    known();
+    history.replaceState(null, '', explainLink(result.domain, ...entries));
+    answer.replaceChildren(...picture(result, output, again).flat().filter(Boolean));
+    // Entries that are typed into a wrong descriptor match no rule, although limits refuse their caller.
+    const unmatched = result.descriptors.filter((one) => !one.matched && !one.block).flatMap((one) => one.entries);
+    if (unmatched.length && !blockOf(result)) await showOthers(result, unmatched);
     answer.querySelector('h2').focus({ preventScroll: true });
     return '';
   }
+
+  async function showOthers(result, entries) {
+    const seen = await post('/caller', { domain: result.domain, values: valuesOf(entries) });
+    const refusing = seen.limits.filter((one) => !one.allowed && one.binding === 'enforce').length;
+    if (!seen.limits.length) return;
+    const heading = answer.querySelector('h2');
+    const isSplit = result.descriptors.every((one) => one.entries.length === 1);
+    if (refusing && result.asked[0].allowed) {
+      heading.className = 'answer bad';
+      heading.textContent = `No rule matches the request as it is typed, but ${plural(refusing, 'limit')} of its values ${refusing === 1 ? 'refuses' : 'refuse'} now`;
+    }
+    answer.append(section('', 'others', 'Limits of these values', null,
+      h('p', 'No rule has all entries of a descriptor above, in this order. These limits have some of its values: ', !isSplit && button('Try each entry as a descriptor of its own', output, async () => {
+        fill(result.descriptors.flatMap((one) => one.entries).map((entry) => [entry]));
+        return explain();
+      })), ...callerNodes(seen, output, again)));
+  }
+
+  const explain = async () => show(await post('/explain', { domain: domains.value, descriptors: read(), cost: Number(cost.value) }));
 
   const again = (action) => async () => {
     const done = await action();
@@ -147,20 +234,29 @@ export function open([domain = '', ...parts]) {
     answer.replaceChildren();
     act(ask, output, explain);
   });
+  onSubmit(pasteForm, () => {
+    answer.replaceChildren();
+    act(send, pasted, async () => show(await postText('/explain', paste.value)));
+  });
   domains.addEventListener('change', known);
-  if (!parts.length) addEntry();
-  for (let at = 0; at < parts.length; at += 2) addEntry(parts[at], parts[at + 1] ?? '');
+  fill(given.length ? given : [[]]);
+  const caller = callerForm(() => rules);
 
   const readRules = () => act(ask, output, async () => {
     const answered = await get('/rules');
     rules = answered.rules;
     domains.append(...answered.domains.map(({ name }) => h('option', { selected: name === domain }, name)));
     known();
+    caller.known(answered.domains);
     return '';
   }).then(() => {
     // Meanwhile another view can be open.
     const isReady = domains.value && form.isConnected;
-    if (isReady && parts.length && parts.every(Boolean)) form.requestSubmit();
+    if (isReady && hash !== null) {
+      act(ask, output, async () => show(await post('/explain', { hash })));
+      return;
+    }
+    if (isReady && given.length && given.flat(2).every(Boolean)) form.requestSubmit();
     else if (isReady) [...list.querySelectorAll('input')].find((input) => !input.value)?.focus();
     if (rules && domain && domains.value !== domain) showDone(output, `The rules have no domain ${domain} now.`);
   });
@@ -173,6 +269,9 @@ export function open([domain = '', ...parts]) {
       tried = state.overview;
     },
     element: h('div.view.narrow', h('h1', 'Explain a request'),
-      h('p.faint', 'Why would this request be allowed or refused now? Nothing is counted by asking.'), form, answer),
+      h('p.faint', 'Why would this request be allowed or refused now? Nothing is counted by asking. A request has one or several descriptors, and each descriptor has one or several entries.'), form, answer,
+      section('', 'caller', 'Everything about a caller', null,
+        h('p.faint', 'All limits and blocks that have a value of the caller, whatever its requests look like.'), caller.element),
+      section('', 'paste', 'Paste a request', null, pasteForm)),
   };
 }

@@ -1,6 +1,6 @@
 // One limit: its charts, what insight says about it, its callers, its rule, and its shadow switch.
 
-import { button, callerActions, ends, explainLink, scopeText, shadow, shadowForm } from './actions.js';
+import { button, callerActions, ends, explainLink, hashActions, scopeText, shadow, shadowForm } from './actions.js';
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
 import { fillOnce, h, outcome, section, setText, showError, table } from './dom.js';
@@ -55,18 +55,19 @@ function suggestion(yaml, evidence) {
   }), output)];
 }
 
-function callers(what, top, limit, output) {
+// `path` names the entries of the callers, as the path of a rule does.
+function callers(what, top, limit, output, path = limit.rule) {
   const rows = top.callers.slice(0, CALLERS).map((caller) => {
-    const entries = callerEntries(caller.name, limit.rule);
+    const entries = callerEntries(caller.name, path);
     return [h('code', caller.name ?? `hash ${caller.id}`), ['number', count(caller.units)],
       ['number', share(caller.units, top.units), bar('plain').set(caller.units, top.units).element],
-      entries ? callerActions(limit.domain, entries, limit.rule, output) : ''];
+      entries ? callerActions(limit.domain, entries, path, output) : hashActions(caller.id, output)];
   });
   if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `No caller was ${what} since ${time(top.since_ns / 1e6)}.`));
   const hidden = top.callers.every((caller) => caller.name === null);
   return h('section',
     table('.callers', h('caption', `Most ${what}, since ${time(top.since_ns / 1e6)}`), ['Caller', 'Units', 'Share', 'Do'], rows),
-    hidden && h('p.faint', 'With the setting “insight.keys: plain”, callers have names, and can be explained and blocked here.'));
+    hidden && h('p.faint', 'With the setting “insight.keys: plain” and a reload, callers have names.'));
 }
 
 function shadowCard(limit) {
@@ -89,7 +90,7 @@ export function open([domain, rule, number]) {
   const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
   const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
-  const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText] = Array.from({ length: 7 }, () => h('div'));
+  const [verdict, done, refused, allowed, fillers, shadowBox, ruleBox, ruleText] = Array.from({ length: 8 }, () => h('div'));
   const [output, error, now] = [outcome(), outcome(), h('p.lede')];
   const content = h('div.columns', { hidden: true },
     h('section', { 'aria-label': 'Charts' }, traffic.element, near.element, wait.element),
@@ -98,7 +99,7 @@ export function open([domain, rule, number]) {
       section('.card', 'shadow', 'Shadow', null, shadowBox),
       section('.card', 'rule', 'The rule', null, ruleText, ruleBox)),
     done,
-    section('.wide', 'callers', 'Top callers', null, output, h('div.pair', refused, allowed)));
+    section('.wide', 'callers', 'Top callers', null, output, h('div.pair', refused, allowed), fillers));
   const element = h('div.view',
     h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain),
     h('h1', title, badges), subtitle, missing, now, content);
@@ -115,6 +116,8 @@ export function open([domain, rule, number]) {
     fillOnce(done, insight.spans, () => figures(insight.spans));
     fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
     fillOnce(allowed, insight.top_allowed, () => callers('allowed', insight.top_allowed, limit, output));
+    const { by } = insight;
+    fillOnce(fillers, by, () => (by ? [callers(`refused by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
   }
 
   async function readRule(key, line) {
@@ -173,7 +176,7 @@ export function open([domain, rule, number]) {
       // A reload can put another limit here, or change its rule.
       if (shownKey !== keyOf(limit)) {
         shownKey = keyOf(limit);
-        [verdict, done, refused, allowed].forEach((node) => fillOnce(node, '', () => []));
+        [verdict, done, refused, allowed, fillers].forEach((node) => fillOnce(node, '', () => []));
         readInsight();
       }
       const key = `${shownKey} ${state.overview.server.id} ${state.overview.changes}`;

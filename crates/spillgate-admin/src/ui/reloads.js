@@ -1,9 +1,10 @@
 // The last reloads of the rules, with what each has changed.
 
-import { get } from './api.js';
+import { button } from './actions.js';
+import { get, post } from './api.js';
 import { fillOnce, h, outcome, showError } from './dom.js';
 import { plural, time } from './format.js';
-import { state } from './state.js';
+import { read, state } from './state.js';
 
 // What a line is about, with its sign and its tone.
 const KINDS = [[/ removed\b/, 'removed', '−', 'bad'], [/ added\b/, 'added', '+', 'good'], [/./, 'changed', '~', 'plain']];
@@ -31,23 +32,50 @@ function reloadNode(reload) {
     lines(changes, change, 'changes') ?? (isGood && h('p', 'Nothing has changed.')));
 }
 
+// The server can take 10 seconds to read its files, and can be busy with another reload before.
+const RELOAD_MS = 60_000;
+
+const fileError = ({ message, file, line, column, excerpt, help }) => h('article.card',
+  h('p', h('strong', message)), file && h('p.faint', `${file}:${line}:${column}`), excerpt && h('pre', { tabindex: '0', 'aria-label': 'The text of the file' }, excerpt), help && h('p', `What to do: ${help}`));
+
+// What a reload has changed, or the errors of the files.
+function resultNodes({ reload, body }) {
+  if (reload) return [reloadNode(reload), lines(reload.notes, (line) => h('li', line), 'notes')].filter(Boolean);
+  const left = body.errors_left_out ?? 0;
+  return [...body.errors.map(fileError), left > 0 && h('p', `and ${plural(left, 'more error')}`), lines(body.notes, (line) => h('li', line), 'notes')].filter(Boolean);
+}
+
 export function open() {
   const list = h('div.list');
   const error = outcome();
+  const [done, result] = [outcome(), h('div.list')];
+  const now = button('Reload now', done, async () => {
+    result.replaceChildren();
+    try {
+      const answer = await post('/reload', {}, RELOAD_MS);
+      result.replaceChildren(...resultNodes(answer));
+      return answer.changed ? 'The server uses the rules that it has read.' : 'The server has read its rules. Nothing has changed.';
+    } catch (failure) {
+      if (failure.body?.errors) result.replaceChildren(...resultNodes(failure));
+      throw failure;
+    } finally {
+      read().catch(() => {});
+    }
+  });
   let [shown, tried] = [null, null];
   async function show(key) {
     try {
       const { reloads } = await get('/reloads');
       shown = key;
       error.replaceChildren();
-      fillOnce(list, reloads, () => (reloads.length ? reloads.map(reloadNode) : h('p', 'The rules were not reloaded since the server started. SIGHUP reloads them.')));
+      fillOnce(list, reloads, () => (reloads.length ? reloads.map(reloadNode) : h('p', 'The rules were not reloaded since the server started. The button above, `spillgate reload` and SIGHUP reload them.')));
     } catch (failure) {
       showError(error, failure);
     }
   }
   return {
     title: 'Reloads',
-    element: h('div.view.narrow', h('h1', 'Reloads of the rules'), h('p.faint', 'The last 32, the newest first.'), error, list),
+    element: h('div.view.narrow', h('h1', 'Reloads of the rules'), h('p', 'The server reads its rules files again. If a file has an error, the rules do not change.'), h('div.row', now, done), result, h('p.faint', 'The last 32, the newest first.'), error, list),
     update() {
       // After a failure, the next overview leads to another try.
       if (!state.overview || tried === state.overview) return;

@@ -141,6 +141,9 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// Whether metrics of the rule show the value of its last entry (`value_to_metric: true`).
     pub value_to_metric: bool,
+    /// The key of another entry of requests, whose values insight counts (`insight_by`). `None` counts only the callers of
+    /// the rule.
+    pub insight_by: Option<Arc<str>>,
     /// The data that the file attaches to the rule (`metadata`).
     pub metadata: Option<Metadata>,
     /// The name of the rule's `unlimited` limit. If another rule has this name in `replaces`, that rule replaces this

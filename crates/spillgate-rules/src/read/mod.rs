@@ -309,6 +309,14 @@ impl FileReader<'_> {
         let detailed_metric = self.flag(fields, "detailed_metric");
         let metadata = fields.get("metadata").and_then(|node| metadata::read(node, &mut self.reporter));
         let limits = self.limits(fields);
+        let insight_by = fields.get("insight_by").and_then(|node| text(node, "insight_by", &mut self.reporter));
+        // A limit with an error of its own counts too, so that one mistake is one error.
+        let has_limit = fields.get("rate_limit").or(fields.get("rate_limits")).is_some();
+        let counts = has_limit && matches!(limits, Limits::Some(_));
+        if let (Some(_), Some(at), false) = (insight_by, fields.key_at("insight_by"), counts) {
+            let help = "remove `insight_by`, or move it to a descriptor that has a limit";
+            self.reporter.error(at, "without a limit, insight counts nothing", "counts nothing", help);
+        }
         if let (true, Some(at), Limits::Some(limits)) = (quota_mode, fields.key_at("quota_mode"), &limits)
             && limits.iter().any(|limit| limit.sketch.is_some())
         {
@@ -329,6 +337,7 @@ impl FileReader<'_> {
             quota_mode,
             detailed_metric,
             value_to_metric: own.value_to_metric,
+            insight_by: insight_by.map(Arc::from),
             metadata,
             unlimited_name: None,
             unlimited_replaces: Box::default(),

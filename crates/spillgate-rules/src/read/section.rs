@@ -38,6 +38,7 @@ impl Section {
                 "detailed_metric",
                 "value_to_metric",
                 "share_threshold",
+                "insight_by",
                 "metadata",
                 "descriptors",
             ],

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use serde::de::IgnoredAny;
 
 use super::arguments::{
     allow_unmatched_argument, descriptor_argument, domain_argument, entries, json_argument, optional_domain_argument,
 };
-use super::verb::{Admin, AdminAction, Entries, RuleName};
+use super::verb::{Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RuleName};
 
 /// The address of the admin listener if the settings do not change it.
 pub(super) const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070";
@@ -69,7 +70,13 @@ fn with_server(command: Command) -> Command {
 
 fn entry_argument() -> Arg {
     let help = "The key and the value of an entry, as requests have them. Write \\, for a comma";
-    Arg::new("ENTRY").value_name("KEY=VALUE").required(true).value_parser(entry).help(help)
+    Arg::new("ENTRY").value_name("KEY=VALUE").value_parser(entry).help(help)
+}
+
+fn hash_argument() -> Arg {
+    let help =
+        "Hash of a caller, as top, insight and the page show it. The server waits 3s for a request of this caller";
+    Arg::new("hash").long("hash").value_name("HASH").help(help)
 }
 
 fn for_argument(help: &'static str) -> Arg {
@@ -82,11 +89,20 @@ fn block() -> Command {
         " remote_address=203.0.113.9 --for 10m",
         " user_id=7 --domain api --for 1h --reason 'sends floods'",
         " remote_address=203.0.113.9 --for 10m --admin http://10.0.0.1:6070",
+        " --hash 5f3c8a1be07d4926 --for 10m",
     ];
     let reason = Arg::new("reason").long("reason").value_name("TEXT").help("Text that other operators see");
     with_server(
         command("block", about, &examples, EXIT_CODES_OF_CHANGES)
-            .arg(entry_argument())
+            .arg(entry_argument().required_unless_present("hash"))
+            .arg(hash_argument().conflicts_with("ENTRY"))
+            .arg(
+                Arg::new("key")
+                    .long("key")
+                    .value_name("KEY")
+                    .requires("hash")
+                    .help("With --hash: the key of the entry to block, if the caller has several of its own"),
+            )
             .arg(
                 for_argument("How long: 1s to 30d, for example 10m. A new block replaces an earlier one")
                     .required(true),
@@ -100,7 +116,7 @@ fn unblock() -> Command {
     let examples = [" remote_address=203.0.113.9", " user_id=7 --domain api"];
     with_server(
         command("unblock", "End the block on a value before its time", &examples, EXIT_CODES_OF_CHANGES)
-            .arg(entry_argument())
+            .arg(entry_argument().required(true))
             .arg(optional_domain_argument("End only the block in this domain. Without it, those in all domains")),
     )
 }
@@ -167,22 +183,47 @@ fn reset() -> Command {
     )
 }
 
+/// The arguments of `explain` that name what is asked about, apart from descriptors.
+const ASKED: [&str; 3] = ["request", "caller", "hash"];
+
 fn explain() -> Command {
     let codes = "Exit codes:
   0  the request would be allowed now
   1  the request would be refused now
   2  the command line is wrong, or no rule has the domain or a key of the request
-  3  the server cannot be asked, refuses the token, or has failed; or the output cannot be written";
+  3  the server cannot be asked, refuses the token, has failed, or sees no request of the --hash;
+     or the output cannot be written";
     let examples = [
         " --domain api --descriptor user_id=7",
         " --domain api --descriptor plan=free,user_id=7 --descriptor remote_address=203.0.113.9",
         " --domain api --descriptor user_id=7 --cost 5 --json",
+        " --request '{\"domain\": \"api\", \"descriptors\": [{\"user_id\": \"7\"}]}'",
+        " --caller user_id=7 --caller 203.0.113.9",
+        " --hash 5f3c8a1be07d4926",
     ];
-    let about = "Say why a running server would allow or refuse a request now, and take nothing";
+    let about = "Say why a running server would allow or refuse a request now, and take nothing. Or list all limits of a caller";
     with_server(
         command("explain", about, &examples, codes)
-            .arg(domain_argument())
-            .arg(descriptor_argument())
+            .arg(optional_domain_argument("Domain of the rules. Needed with --descriptor").required_unless_present_any(ASKED))
+            .arg(descriptor_argument().required(false).required_unless_present_any(ASKED).conflicts_with_all(ASKED))
+            .arg(
+                Arg::new("request")
+                    .long("request")
+                    .value_name("JSON")
+                    .value_parser(request)
+                    .conflicts_with_all(["caller", "hash", "domain", "cost"])
+                    .help("A whole request in JSON, as /v1/check takes it, or as Envoy sends it to /json"),
+            )
+            .arg(
+                Arg::new("caller")
+                    .long("caller")
+                    .value_name("KEY=VALUE")
+                    .action(ArgAction::Append)
+                    .value_parser(caller_value)
+                    .conflicts_with_all(["hash", "cost", "allow-unmatched"])
+                    .help("All limits and blocks of a caller. VALUE alone is tried with every key. Repeat the flag for more values"),
+            )
+            .arg(hash_argument().conflicts_with("domain"))
             .arg(
                 Arg::new("cost")
                     .long("cost")
@@ -217,7 +258,10 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
     let descriptors = || matches.get_many("descriptor").into_iter().flatten().cloned().collect::<Vec<Entries>>();
     let action = match name {
         "block" => AdminAction::Block {
-            entry: entry(),
+            entry: match text("hash") {
+                Some(hash) => BlockedEntry::Hash { hash, key: text("key") },
+                None => BlockedEntry::Entry(entry()),
+            },
             lasts: text("for").unwrap_or_default(),
             domain: text("domain"),
             reason: text("reason"),
@@ -232,9 +276,19 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
         },
         "shadows" => AdminAction::Shadows,
         "reset" => AdminAction::Reset { domain: text("domain").unwrap_or_default(), descriptors: descriptors() },
+        "explain" if matches.contains_id("caller") => AdminAction::Caller {
+            values: matches.get_many("caller").into_iter().flatten().cloned().collect(),
+            domain: text("domain"),
+        },
         "explain" => AdminAction::Explain {
-            domain: text("domain").unwrap_or_default(),
-            descriptors: descriptors(),
+            request: match (text("request"), text("hash")) {
+                (Some(request), _) => ExplainedRequest::Json(request),
+                (None, Some(hash)) => ExplainedRequest::Hash(hash),
+                (None, None) => ExplainedRequest::Descriptors {
+                    domain: text("domain").unwrap_or_default(),
+                    descriptors: descriptors(),
+                },
+            },
             cost: matches.get_one("cost").copied().unwrap_or(1),
             allows_unmatched: matches.get_flag("allow-unmatched"),
         },
@@ -245,6 +299,25 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
     let server = text("server").unwrap_or_default();
     let token_file = matches.get_one("admin-token-file").cloned();
     Some(Admin { server, token_file, json: matches.get_flag("json"), action })
+}
+
+/// Reads a request in JSON. The server checks its members.
+fn request(text: &str) -> Result<String, String> {
+    serde_json::from_str::<IgnoredAny>(text).map(|_| text.to_owned()).map_err(|error| {
+        format!("this is not JSON: {error}. Write it as /v1/check takes it: {{\"domain\": \"api\", \"descriptors\": [{{\"user_id\": \"7\"}}]}}")
+    })
+}
+
+/// Reads a value of a caller: `KEY=VALUE`, or only the value.
+fn caller_value(text: &str) -> Result<CallerValue, String> {
+    // A value of its own has no `=`, or has it with a backslash before it. The key `k` makes it an entry.
+    match entry(text) {
+        Ok((key, value)) => Ok(CallerValue { key: Some(key), value }),
+        Err(error) => match entry(&format!("k={text}")) {
+            Ok((_, value)) if !text.is_empty() && !text.starts_with('=') => Ok(CallerValue { key: None, value }),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Reads one entry, which is written as in a descriptor.
@@ -267,6 +340,19 @@ mod tests {
         assert_eq!(entry(r"agent=a\,b=c"), pair("agent", "a,b=c"));
         for wrong in ["", "a", "a=1,b=2", "=1"] {
             assert!(entry(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_a_caller_has_a_key_or_none() {
+        let value =
+            |key: Option<&str>, value: &str| CallerValue { key: key.map(str::to_owned), value: value.to_owned() };
+        assert_eq!(caller_value("user_id=7"), Ok(value(Some("user_id"), "7")));
+        assert_eq!(caller_value("user_id="), Ok(value(Some("user_id"), "")));
+        assert_eq!(caller_value("203.0.113.9"), Ok(value(None, "203.0.113.9")));
+        assert_eq!(caller_value(r"a\=b"), Ok(value(None, "a=b")), "the backslash makes it a value");
+        for wrong in ["", "=1", "a=1,b=2", "a,b"] {
+            assert!(caller_value(wrong).is_err(), "{wrong}");
         }
     }
 }

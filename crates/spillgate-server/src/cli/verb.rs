@@ -124,7 +124,7 @@ pub struct Admin {
 #[derive(Debug)]
 pub enum AdminAction {
     /// `spillgate block`
-    Block { entry: (String, String), lasts: String, domain: Option<String>, reason: Option<String> },
+    Block { entry: BlockedEntry, lasts: String, domain: Option<String>, reason: Option<String> },
     /// `spillgate unblock`
     Unblock { entry: (String, String), domain: Option<String> },
     /// `spillgate blocks`
@@ -136,11 +136,45 @@ pub enum AdminAction {
     /// `spillgate reset`
     Reset { domain: String, descriptors: Vec<Entries> },
     /// `spillgate explain`
-    Explain { domain: String, descriptors: Vec<Entries>, cost: u64, allows_unmatched: bool },
+    Explain { request: ExplainedRequest, cost: u64, allows_unmatched: bool },
+    /// `spillgate explain --caller`
+    Caller { values: Vec<CallerValue>, domain: Option<String> },
     /// `spillgate top`
     Top,
     /// `spillgate reload`
     Reload,
+}
+
+/// What a block refuses.
+#[derive(Debug)]
+pub enum BlockedEntry {
+    Entry((String, String)),
+    /// An own entry of the caller with this hash. If it has several, the key names one.
+    Hash {
+        hash: String,
+        key: Option<String>,
+    },
+}
+
+/// The request that is explained.
+#[derive(Debug)]
+pub enum ExplainedRequest {
+    Descriptors {
+        domain: String,
+        descriptors: Vec<Entries>,
+    },
+    /// A whole request in JSON, as `/v1/check` takes it, or as Envoy sends it. It is a text, so that the order of entries
+    /// is kept.
+    Json(String),
+    /// The next request of the caller with this hash.
+    Hash(String),
+}
+
+/// A value of a caller, with its key if the key is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerValue {
+    pub key: Option<String>,
+    pub value: String,
 }
 
 /// The rules of a shadow switch.

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use spillgate::Reason;
 use spillgate::rules::LimitDescription;
-use spillgate_service::explain::UnknownName;
+use spillgate::{Binding, Reason};
+use spillgate_service::explain::{KnownRules, UnknownName};
 
 use super::terminal::{Problem, Problems, Table, Terminal, Tone, clean, count, duration};
 
@@ -17,6 +17,7 @@ pub(super) struct Explanation {
     pub(super) costs: Vec<u64>,
     pub(super) descriptors: Vec<Descriptor>,
     pub(super) unknown: Vec<UnknownName>,
+    known: KnownRules,
     pub(super) asked: Vec<Asked>,
 }
 
@@ -90,6 +91,7 @@ pub(super) struct AskedLimit {
     descriptor: usize,
     index: Option<usize>,
     label: String,
+    binding: String,
     allowed: bool,
     reason: String,
     soft_over: bool,
@@ -123,6 +125,21 @@ impl Explanation {
     pub(super) fn unknown_lines(&self, terminal: &Terminal) -> String {
         let line = |name: &UnknownName| format!("{}: {}", clean(&name.message), clean(&name.help));
         self.unknown.iter().map(|name| terminal.paint(Tone::Warn, &line(name)) + "\n").collect()
+    }
+
+    /// Returns what to do if a descriptor matches no rule: the paths of the rules, and how to find all limits of a caller.
+    pub(super) fn known_lines(&self) -> String {
+        let KnownRules { paths, left_out } = &self.known;
+        if paths.is_empty() {
+            return String::new();
+        }
+        let paths: Vec<_> = paths.iter().map(|path| clean(path)).collect();
+        let more = if *left_out > 0 { format!(", and {left_out} more") } else { String::new() };
+        format!(
+            "\nthe rules with limits of this domain have the keys, in this order: {}{more}\n\
+             `spillgate explain --caller KEY=VALUE` finds all limits of a caller\n",
+            paths.join("; ")
+        )
     }
 
     /// Returns the descriptors, each with the search for its rule.
@@ -225,15 +242,24 @@ impl Explanation {
     /// Returns the answer to the first request in one sentence, as the page of the server says it.
     pub(super) fn sentence(&self, terminal: &Terminal) -> String {
         let Some(asked) = self.asked.first() else { return String::new() };
-        if let Some(block) = self.descriptors.iter().find_map(|descriptor| descriptor.block.as_ref()) {
+        let blocks = self.descriptors.iter().filter_map(|descriptor| descriptor.block.as_ref());
+        if let Some(block) = blocks.max_by_key(|block| block.ends_in_ms) {
             return terminal.paint(Tone::Bad, "Refused now by a block")
                 + &format!(", for {}\n", left(block.ends_in_ms));
         }
+        if asked.limits.is_empty() && self.descriptors.iter().all(|descriptor| descriptor.matched.is_none()) {
+            let passes = "No limit and no block matches this request, so it passes";
+            return terminal.paint(Tone::Warn, passes) + "\n";
+        }
         if asked.allowed {
-            let limits = if asked.limits.is_empty() { ": no limit applies to it" } else { "" };
+            let limits = if asked.limits.is_empty() { ": its rules have no limit" } else { "" };
             return terminal.paint(Tone::Good, "Allowed now") + limits + "\n";
         }
-        let refusing = asked.limits.iter().find(|limit| !limit.allowed && limit.reason != Reason::NotAsked.as_str());
+        // A limit in shadow refuses nothing. Of the others, the one with the longest wait says when to ask again.
+        let refusing = asked.limits.iter().filter(|limit| limit.refuses()).max_by_key(|limit| {
+            // A request that never fits has no wait.
+            (limit.retry_after_ns.is_none(), limit.retry_after_ns)
+        });
         let by = refusing.map(|limit| {
             let rule = self.descriptors.get(limit.descriptor).and_then(|descriptor| descriptor.matched.as_ref());
             let rule = rule.map(|rule| format!(" ({})", rule.rule)).unwrap_or_default();
@@ -274,7 +300,7 @@ impl Matched {
 }
 
 impl Block {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Block { key, value, domain, ends_in_ms, reason } = self;
         let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
         clean(&format!("{key}={value} is blocked {} for {}{reason}", where_words(domain.as_deref()), left(*ends_in_ms)))
@@ -282,6 +308,11 @@ impl Block {
 }
 
 impl AskedLimit {
+    /// Returns whether the limit refuses the request.
+    fn refuses(&self) -> bool {
+        !self.allowed && self.binding == Binding::Enforce.as_str() && self.reason != Reason::NotAsked.as_str()
+    }
+
     fn cells(&self, several: bool) -> [(Tone, String); 6] {
         let label = if several { format!("{}: {}", self.descriptor + 1, self.label) } else { self.label.clone() };
         let (tone, says) = self.says();
@@ -321,7 +352,7 @@ impl AskedLimit {
     }
 }
 
-fn nanos(ns: u64) -> String {
+pub(super) fn nanos(ns: u64) -> String {
     duration(Duration::from_nanos(ns))
 }
 

@@ -268,10 +268,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.insight.max_callers = v.count_or("off", 64..=10_000_000)?.map_or(0, as_usize)),
     key!("insight.keys", One "FORM", "hashed",
         "How /insight and /top show the callers with the most units: off, hashed, or plain (the descriptor in at most 64 bytes, \
-         which can be personal data)",
-        |s, v| s.insight.keys = v.word(&[
-            ("off", CallerKeys::Off), ("hashed", CallerKeys::Hashed), ("plain", CallerKeys::Plain),
-        ])?),
+         which can be personal data). A reload changes it, without a restart",
+        |s, v| s.insight.keys = v.word(&CallerKeys::ALL.map(|keys| (keys.as_str(), keys)))?),
     key!("limits.connections", One "COUNT", "2000",
         "How many connections each listener for clients accepts at once, each of up to 128 KiB. The admin listener accepts 256 at most. \
          If the limit on open files is lower, the listeners share what it leaves",

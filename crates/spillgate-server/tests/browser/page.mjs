@@ -251,6 +251,7 @@ async function forms(found) {
   await click(page, '.entry:nth-child(2) button');
   await click(page, 'form button', /^Explain$/);
   await until(page, '.rule', /no limit of its own/);
+  await wholeRequests(page);
   // Search and order of the overview.
   await show(page, '#/');
   await type(page, '#search', 'login');
@@ -262,6 +263,101 @@ async function forms(found) {
   await callers(page);
   await suggestion(page);
   await keyboard(page);
+  await page.close();
+}
+
+// A request of several descriptors, typed and pasted, and all limits of a caller.
+async function wholeRequests(page) {
+  for (let at = 0; at < 4; at += 1) await check({ user_id: '55' });
+  const fill = (values) => page.evaluate((values) => [...document.querySelectorAll('.entry input')].forEach((input, at) => { input.value = values[at]; }), values);
+  await show(page, '#/explain');
+  await page.waitForSelector('select[name=domain] option');
+  // Two entries of one descriptor match no rule. A limit refuses the caller nevertheless, and the page says so.
+  await click(page, 'button', /Another entry/);
+  await fill(['user_id', '55', 'remote_address', '192.0.2.9']);
+  await click(page, 'form button', /^Explain$/);
+  await until(page, '.answer.bad', /^No rule matches the request as it is typed, but 1 limit of its values refuses now$/);
+  await until(page, '#answer p', /these keys, in this order: .*user_id, .*path=\/login > remote_address/);
+  await until(page, '[aria-labelledby=others] tbody tr', /^per_user.*user_id=553 of 30for /);
+  assert.equal(await page.$('.answer.good'), null);
+  await click(page, '#answer button', /^Try each entry as a descriptor of its own$/);
+  await until(page, '.answer.bad', /^Refused now by per_user \(user_id\)\. Ask again in /);
+  assert.match(await page.evaluate(() => location.hash), /^#\/explain\/api\/user_id\/55\/\/remote_address\/192\.0\.2\.9$/);
+  // The address leads to the same request.
+  await page.reload();
+  await until(page, '.answer.bad', /^Refused now by per_user/);
+  assert.equal((await page.$$('fieldset')).length, 2);
+  // A pasted request fills the form.
+  const paste = async (request) => {
+    await page.$eval('input[name=request]', (input) => { input.value = ''; });
+    await type(page, 'input[name=request]', request);
+    await click(page, 'form button', /^Explain this JSON$/);
+  };
+  await paste('{"domain": "api", "descriptors": [{"entries": [{"key": "banned", "value": "x"}]}, {"entries": [{"key": "report", "value": "r"}]}]}');
+  await until(page, '.answer.bad', /^Refused now by nothing \(banned\)/);
+  assert.deepEqual(await page.$$eval('.entry input', (inputs) => inputs.map((input) => input.value)), ['banned', 'x', 'report', 'r']);
+  await paste('{"domain": "api"}');
+  await until(page, '.outcome.bad', /missing field `descriptors`/);
+  // Nothing matches and nothing refuses.
+  await paste('{"domain": "api", "descriptors": [{"unheard": "x"}]}');
+  await until(page, '.answer.warn', /^No limit and no block matches this request, so it passes$/);
+  // Everything about a caller.
+  await type(page, 'input[name=caller]', 'user_id=55');
+  await click(page, 'form button', /^Show its limits$/);
+  await until(page, 'h3.answer.bad', /^Refused now by 1 limit$/);
+  await click(page, '[aria-labelledby=caller] td button', /^Reset/);
+  await until(page, 'h3.answer.good', /^Nothing refuses this caller now$/);
+  await fetch(`${admin}/block`, { method: 'POST', headers: { 'X-Spillgate-Admin': '1' }, body: JSON.stringify({ key: 'user_id', value: '55', for: '1h' }) });
+  assert.equal(await check({ user_id: '55' }), 429);
+  await click(page, 'form button', /^Show its limits$/);
+  await until(page, 'h3.answer.bad', /^Refused now by 1 block$/);
+  await show(page, '#/blocks');
+  await until(page, 'tbody tr', /^user_id=55all domains.*1Unblock/);
+  await show(page, '#/explain');
+  await type(page, 'input[name=caller]', '55');
+  await click(page, 'form button', /^Show its limits$/);
+  await click(page, '[aria-labelledby=caller] p button', /^Unblock$/);
+  await until(page, 'h3.answer.warn', /^No limit and no block has these values$/);
+  await page.evaluate(axe);
+  assert.deepEqual(violationTexts('explain', await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))), []);
+}
+
+// Reloads until the test has changed the files, and an element shows the result.
+async function reloadUntil(page, selector) {
+  for (let at = 0; at < 50 && !(await page.$(selector)); at += 1) {
+    await click(page, 'button', /^Reload now$/);
+    await page.waitForFunction(() => ![...document.querySelectorAll('main button')].some((button) => button.getAttribute('aria-disabled') === 'true'));
+  }
+}
+
+// Reloads the rules from the page, and shows names of callers after that.
+async function reloading(found) {
+  const page = await open(LIGHT, found, { expected: /status of (422|404)/ });
+  await live(page);
+  // Only hashes are known. The page finds out who it is while the caller asks.
+  await show(page, '#/limit/api/user_id/0');
+  await until(page, '.callers tbody th', /^hash [0-9a-f]{16}$/);
+  await click(page, '.callers a', /^Explain the caller/);
+  await until(page, '.answer', /^Refused now by per_user \(user_id\)/);
+  assert.deepEqual(await page.$$eval('.entry input', (inputs) => inputs.map((input) => input.value)), ['user_id', '7']);
+  await show(page, '#/limit/api/user_id/0');
+  await click(page, '.callers button', /^Block for 10 min the caller/);
+  await until(page, '.outcome.good', /^user_id=7 is blocked/);
+  await show(page, '#/reloads');
+  await click(page, 'button', /^Reload now$/);
+  await until(page, '.outcome.good', /Nothing has changed/);
+  console.log('break the rules');
+  await reloadUntil(page, '.outcome.bad');
+  await until(page, '.outcome.bad', /^the rules were not reloaded; the earlier rules stay in use/);
+  await until(page, 'article strong', /unknown key `ky`|did you mean|ky/);
+  await until(page, 'article p', /rules\.yaml:\d+:\d+/);
+  await page.evaluate(axe);
+  assert.deepEqual(violationTexts('reloads', await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))), []);
+  console.log('repair the rules');
+  await reloadUntil(page, 'li.changed');
+  await until(page, '.outcome.good', /^The server uses the rules that it has read\.$/);
+  await until(page, 'li.changed', /setting insight\.keys changed: hashedplain/);
+  await until(page, 'li.changed', /3 per hour.*30 per hour/);
   await page.close();
 }
 
@@ -440,7 +536,7 @@ async function tokens(found) {
   await page.close();
 }
 
-const PARTS = { views, tasks, forms, figures, hostile, away, tokens };
+const PARTS = { views, tasks, forms, reloading, figures, hostile, away, tokens };
 try {
   const found = [];
   await PARTS[part](found);

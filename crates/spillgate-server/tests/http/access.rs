@@ -24,6 +24,7 @@ pub(crate) type Headers<'h> = &'h [(&'h str, &'h str)];
 fn valid(path: &str) -> (&'static str, u16) {
     match path {
         "/explain" | "/peek" | "/reset" => (r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#, 200),
+        "/caller" => (r#"{"values":[{"value":"7"}]}"#, 200),
         "/block" => (r#"{"key":"blocked","value":"7","for":"1h"}"#, 200),
         "/unblock" => (r#"{"key":"unknown","value":"7"}"#, 404),
         "/shadow" => (r#"{"rule":"all","on":true,"for":"1s"}"#, 200),

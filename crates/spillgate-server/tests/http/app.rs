@@ -230,7 +230,7 @@ impl App {
         self.runtime.block_on(future)
     }
 
-    fn reply<B>(&self, response: impl Future<Output = Response<B>>) -> Reply
+    pub(crate) fn reply<B>(&self, response: impl Future<Output = Response<B>>) -> Reply
     where
         B: http_body::Body<Data = Bytes, Error: std::fmt::Debug> + Unpin,
     {

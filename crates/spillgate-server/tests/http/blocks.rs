@@ -55,7 +55,7 @@ fn a_blocked_request_is_refused_until_the_block_ends() {
     let now_ms = 1_700_006_400_000_u64;
     let listed = json!({
         "key": "user_id", "value": "7", "domain": "api", "until_ms": now_ms + 90_000, "ends_in_ms": 90_000,
-        "reason": "floods", "since_ms": now_ms,
+        "reason": "floods", "since_ms": now_ms, "refused": 0,
     });
     assert_eq!(block(&app, &body), json!({"block": listed, "scope": "server", "blocks": 1}));
     let page = json!({"scope": "server", "read_ms_ago": null, "unreadable": 0, "max": BLOCKS_MAX, "blocks": [listed]});
@@ -79,6 +79,37 @@ fn a_blocked_request_is_refused_until_the_block_ends() {
     assert_eq!((passed.status, &passed.json()["remaining"]), (200, &json!(2)), "blocked requests took nothing");
     assert_eq!(blocks(&app)["blocks"], json!([]));
     assert_eq!(unblock(&app, &json!({"key": "user_id", "value": "7"})).status, 404, "it has ended");
+}
+
+#[test]
+fn each_block_counts_the_requests_that_it_has_refused() {
+    let app = App::new();
+    let refused = || -> Vec<(String, u64)> {
+        let page = blocks(&app);
+        let list = page["blocks"].as_array().expect("it is a list").iter();
+        let of = |block: &Value| (block["value"].to_string(), block["refused"].as_u64().expect("it is a number"));
+        let mut list: Vec<_> = list.map(of).collect();
+        list.sort_unstable();
+        list
+    };
+    let of = |seven: u64, eight: u64| vec![("\"7\"".to_owned(), seven), ("\"8\"".to_owned(), eight)];
+    for value in ["7", "8"] {
+        block_entry(&app, "user_id", value);
+    }
+    check(&app, &json!([{"user_id": "7"}]), 1);
+    check(&app, &json!([{"user_id": "9"}]), 1);
+    assert_eq!(refused(), of(1, 0));
+    assert_eq!(refused(), of(1, 0), "reading changes nothing");
+    check(&app, &json!([{"user_id": "7"}, {"user_id": "8"}, [["user_id", "7"], ["path", "/"]]]), 1);
+    assert_eq!(refused(), of(2, 1), "a request counts once for each block that refuses it");
+    app.operate("POST", "/explain", &json!({"domain": "api", "descriptors": [{"user_id": "7"}]}));
+    block_entry(&app, "user_id", "10");
+    unblock(&app, &json!({"key": "user_id", "value": "10"}));
+    refresh(&app);
+    assert_eq!(refused(), of(2, 1), "an explanation counts nothing, and other changes lose nothing");
+    app.clock.advance(Duration::from_millis(1));
+    block_entry(&app, "user_id", "7");
+    assert_eq!(refused(), of(0, 1), "a new block on the same entry begins its own count");
 }
 
 #[test]

@@ -344,6 +344,55 @@ fn explanations_beside_requests_take_nothing() {
 }
 
 #[test]
+fn a_request_of_envoy_is_explained_as_that_of_check() {
+    let app = App::new();
+    check(&app, &json!([{"user_id": "7"}]), 2);
+    let entry = |key: &str, value: &str| json!({"key": key, "value": value});
+    let envoy = json!({
+        "domain": "api", "hitsAddend": 2,
+        "descriptors": [{"entries": [entry("user_id", "7")]}, {"entries": [entry("outer", "a"), entry("inner", "b")]}],
+    });
+    let of_envoy = post(&app, "/explain", &envoy).json();
+    let same = explain(&app, &json!([{"user_id": "7"}, [["outer", "a"], ["inner", "b"]]]), 2);
+    assert_eq!(of_envoy, same);
+    assert_eq!(of_envoy["asked"][0]["allowed"], false);
+    let own = json!({
+        "domain": "api", "hits_addend": 5,
+        "descriptors": [{"entries": [entry("user_id", "7")], "hitsAddend": "1"}],
+    });
+    assert_eq!(post(&app, "/explain", &own).json(), explain(&app, &json!([{"user_id": "7"}]), 1));
+    for (more, part) in [
+        (json!({"limit": {"requestsPerUnit": 5, "unit": "HOUR"}}), "a limit of its own"),
+        (json!({"isNegativeHits": true}), "gives units back"),
+        (json!({"entry": 1}), "unknown field `entry`"),
+    ] {
+        let mut descriptor = json!({"entries": [entry("user_id", "7")]});
+        more.as_object().into_iter().flatten().for_each(|(name, value)| descriptor[name] = value.clone());
+        let wrong = post(&app, "/explain", &json!({"domain": "api", "descriptors": [descriptor]})).problem(400);
+        assert!(wrong.contains(part), "{wrong}");
+    }
+    // A key can be named as Envoy's member.
+    assert_eq!(explain(&app, &json!([{"entries": "x"}]), 1)["unknown"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_descriptor_without_a_rule_is_told_which_keys_the_rules_have() {
+    let app = App::new();
+    let known = explain(&app, &json!([[["user_id", "7"], ["remote_address", "192.0.2.1"]]]), 1)["known"].clone();
+    let paths = known["paths"].as_array().expect("it is a list");
+    assert!(["user_id", "outer > inner", "page=/search"].iter().all(|path| paths.contains(&json!(path))), "{known}");
+    assert!(!paths.contains(&json!("path=/free")), "a rule without a limit is not named");
+    let none = json!({"paths": [], "left_out": 0});
+    assert_eq!(explain(&app, &json!([{"user_id": "7"}]), 1)["known"], none);
+    let many: String =
+        (0..70).map(|at| format!("- {{key: k{at}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n")).collect();
+    let text = format!("domain: api\ndescriptors:\n{many}");
+    app.service.replace_rules(Rules::parse(&[RulesFile { name: "m.yaml".into(), text }]).expect("valid rules"));
+    let known = explain(&app, &json!([{"a": "b"}]), 1)["known"].clone();
+    assert_eq!((known["paths"].as_array().map(Vec::len), &known["left_out"]), (Some(50), &json!(20)));
+}
+
+#[test]
 fn a_wrong_body_is_answered_with_the_reason() {
     let app = App::new();
     for path in ["/explain", "/peek"] {

@@ -92,8 +92,12 @@ fn one_server_blocks_for_all(url: &str, arguments: &[&str]) {
     let listed = blocks(other);
     assert_eq!((&listed["scope"], &listed["blocks"][0]["until_ms"]), (&json!("fleet"), &answer["block"]["until_ms"]));
     assert!(listed["read_ms_ago"].is_u64(), "{listed}");
+    let refused = |server| blocks(server)["blocks"][0]["refused"].as_u64().expect("it is a number");
+    let counted = refused(one);
+    assert!(counted > 0 && refused(other) > 0, "each server counts what it has refused itself");
     let late = serve(&folder, url, &arguments);
     assert!(is_blocked(late.http(), "7"), "a server that starts has read the list before its first request");
+    assert_eq!(refused(&late), 1, "its own count begins with its first request");
     until_store(other.http(), "user", "8");
     assert_eq!(unblock(other, "7"), 200);
     assert_eq!(check(other.http(), "user", "7").1["remaining"], 2, "blocked requests took nothing");
@@ -102,7 +106,14 @@ fn one_server_blocks_for_all(url: &str, arguments: &[&str]) {
     assert_eq!((unblock(one, "7"), number_of_blocks(one)), (404, 0));
     // `late` may not have read this block of another server yet, and can remove it nevertheless.
     block(one, "9", "1h");
-    assert_eq!(unblock(&late, "9"), 200);
+    assert!(is_blocked(one.http(), "9"));
+    // With the block of another server, the list is read again. The count of this block stays.
+    block(&late, "10", "1h");
+    until_blocked(one, "10", true);
+    let listed = blocks(one);
+    let nine = listed["blocks"].as_array().and_then(|list| list.iter().find(|block| block["value"] == "9"));
+    assert_eq!(nine.expect("it is listed")["refused"], 1, "{listed}");
+    assert_eq!((unblock(&late, "10"), unblock(&late, "9")), (200, 200));
     let shadow = |server: &Spillgate, body: Value| admin(server, "POST", "/shadow", &body).0;
     assert_eq!(decided(other.http(), "tight", "7").0, 429);
     let rule = json!({"domain": "api", "path": "tight"});

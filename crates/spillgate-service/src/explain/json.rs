@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate::Wait;
 use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step};
 
-use super::{After, Explained, ExplainedLimit, Pairs, is_left_out, unknown_names};
+use super::{After, Explained, ExplainedLimit, KnownRules, Pairs, is_left_out, unknown_names};
 
 /// The maximum number of steps in an explanation. A step is part of the search for the rule of a descriptor. Each step
 /// repeats the beginning of a value, so this number bounds the size of the answer. Usual rules need a few steps for
@@ -53,6 +53,7 @@ impl Explanation<'_> {
             "takes": self.takes,
             "descriptors": numbered.map(descriptor).collect::<Vec<_>>(),
             "unknown": unknown_names(rules, self.domain, self.descriptors),
+            "known": KnownRules::of(rules, self.domain, self.descriptors),
             "asked": self.explained.iter().map(explained_json).collect::<Vec<_>>(),
         })
     }

@@ -3,6 +3,7 @@
 //! The admin listener (`POST /explain`, `POST /peek`) and `spillgate check` share this code, so that they give the same
 //! answers.
 
+mod caller;
 mod dry_run;
 mod json;
 mod unknown;
@@ -13,10 +14,12 @@ use spillgate::rules::{Limit, Plan, Request};
 use spillgate::sketch::Sketch;
 use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
 
+use super::blocked::Blocked;
 use super::{Grants, Loaded, Service, ServiceError};
 
+pub use caller::{CallerCounter, CallerCounters, CallerValue, UnreadRule};
 pub use json::Explanation;
-pub use unknown::{UnknownName, unknown_names};
+pub use unknown::{KnownRules, UnknownName, unknown_names};
 
 /// What was decided on one request.
 #[derive(Debug)]
@@ -117,7 +120,7 @@ impl<C: Clock> Service<C> {
     ) -> Result<Explained<'p>, ServiceError> {
         self.validate(request, Grants::default())?;
         let now = self.limiter.now();
-        if let Some((plan, decision)) = self.blocked_plan(now, loaded, request) {
+        if let Some(Blocked { plan, decision, .. }) = self.blocked(now, loaded, request) {
             let verdict = Verdict::of(&plan.hits, &[decision], now);
             return Ok(Explained { at: Duration::ZERO, cost, verdict, limits: Vec::new() });
         }
@@ -129,12 +132,18 @@ impl<C: Clock> Service<C> {
                 request.domain
             )));
         }
-        let before = self.peek_at(&plan).await?;
-        let decisions = dry_run::decisions(self, &plan, &before).await?;
-        let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
-        let after = dry_run::after(self, &plan, &decisions, &before, verdict.allowed);
-        let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
+        let (verdict, limits) = self.explain_plan(&plan).await?;
         Ok(Explained { at: Duration::ZERO, cost, verdict, limits })
+    }
+
+    /// Returns the decisions that the hits of this plan would get now. Blocks are not looked at.
+    async fn explain_plan<'p>(&self, plan: &Plan<'p>) -> Result<(Verdict, Vec<ExplainedLimit<'p>>), ServiceError> {
+        let before = self.peek_at(plan).await?;
+        let decisions = dry_run::decisions(self, plan, &before).await?;
+        let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
+        let after = dry_run::after(self, plan, &decisions, &before, verdict.allowed);
+        let limits = ExplainedLimit::of(plan, &before, &decisions, &after);
+        Ok((verdict, limits))
     }
 
     /// Peeks at the limits of a plan. Returns one decision for each hit.

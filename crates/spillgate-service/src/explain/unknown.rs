@@ -22,6 +22,36 @@ pub struct UnknownName {
     pub help: String,
 }
 
+/// The maximum number of rules that are named to somebody whose request matches no rule.
+const RULES_MAX: usize = 50;
+
+/// The rules with limits of a domain, for somebody whose request matches none of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownRules {
+    /// The paths of the rules: the keys of each, in their order, such as `path=/login > remote_address`.
+    pub paths: Vec<String>,
+    /// How many further rules the domain has.
+    pub left_out: usize,
+}
+
+impl KnownRules {
+    /// Returns the rules with limits of the domain, or none if each descriptor matches a rule.
+    pub(super) fn of(rules: &Rules, domain: &str, descriptors: &Pairs<'_>) -> KnownRules {
+        let mut known = KnownRules::default();
+        if descriptors.iter().all(|entries| rules.find(domain, entries).is_some()) {
+            return known;
+        }
+        for rule in rules.rules().filter(|rule| &*rule.domain == domain && !rule.limits.is_empty()) {
+            if known.paths.len() < RULES_MAX {
+                known.paths.push(rule.path.to_string());
+            } else {
+                known.left_out += 1;
+            }
+        }
+        known
+    }
+}
+
 /// Returns the names in a request that no rule has. If the domain is unknown, its keys are not looked at. Keys are looked
 /// at only in descriptors without a rule.
 #[must_use]

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillgate::rules::Rule;
 
@@ -30,6 +31,36 @@ impl Term {
     }
 }
 
+/// How many requests a block has refused on this server. The copies of a block share their count, so a change of the
+/// lists loses nothing. The count is no part of what a block is: it never makes two blocks different.
+#[derive(Clone, Debug, Default)]
+pub struct RefusedCount(Arc<AtomicU64>);
+
+impl PartialEq for RefusedCount {
+    fn eq(&self, _: &RefusedCount) -> bool {
+        true
+    }
+}
+
+impl Eq for RefusedCount {}
+
+impl RefusedCount {
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether both are the count of the same block.
+    pub(crate) fn is(&self, other: &RefusedCount) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A descriptor entry that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -41,6 +72,8 @@ pub struct Block {
     pub term: Term,
     /// Why an operator has blocked the entry. `None` if the operator gave no reason.
     pub reason: Option<Arc<str>>,
+    /// The requests that this server has refused because of the block.
+    pub refused: RefusedCount,
 }
 
 /// Which servers a change applies to.
@@ -153,6 +186,22 @@ impl InForce {
         all.filter(move |block| block.term.is_on(now_ms))
     }
 
+    /// Returns the blocks on a value that are on, in any order. `key` and `domain` leave out those of other keys, and those
+    /// that refuse nothing in this domain. `value_bytes` is how many bytes of a value choose the counter.
+    pub fn blocks_of<'s>(
+        &'s self,
+        (domain, key, value): (Option<&'s str>, Option<&'s str>, &'s str),
+        value_bytes: usize,
+        now_ms: u64,
+    ) -> impl Iterator<Item = &'s Arc<Block>> {
+        let value = compared(value, value_bytes);
+        self.blocks(now_ms).filter(move |block| {
+            *block.value == *value
+                && key.is_none_or(|key| *block.key == *key)
+                && (domain.is_none() || block.domain.is_none() || block.domain.as_deref() == domain)
+        })
+    }
+
     /// Returns the domain, the path and the switches of each rule that has a switch, in any order. The switches can
     /// have ended.
     pub fn switches(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, Switch)> {
@@ -222,8 +271,16 @@ impl InForce {
     /// Replaces all blocks, and all switches with the scope [`Scope::Fleet`]. The key `None` is the switch that applies
     /// to all rules.
     pub(crate) fn replace_fleet(&mut self, blocks: Vec<Block>, switches: HashMap<Option<(String, String)>, Term>) {
-        self.blocks.clear();
-        blocks.into_iter().for_each(|block| self.add(Arc::new(block)));
+        let before = std::mem::take(&mut self.blocks);
+        for mut block in blocks {
+            let of_entry = before.get(&block.key).and_then(|values| values.get(&block.value));
+            let same = of_entry.and_then(|blocks| Some(&blocks[place_of(blocks, block.domain.as_deref()).ok()?]));
+            // A new block on the same entry begins its own count, whichever server has made it.
+            if let Some(same) = same.filter(|same| same.term.since_ms == block.term.since_ms) {
+                block.refused = same.refused.clone();
+            }
+            self.add(Arc::new(block));
+        }
         self.all.fleet = None;
         self.switches.values_mut().flat_map(HashMap::values_mut).for_each(|switch| switch.fleet = None);
         for (rule, term) in switches {

@@ -25,7 +25,7 @@ use crate::shared_store::SharedLists;
 pub use change::{ChangeError, NewBlock, ShadowOf};
 pub(crate) use change::{REASON_BYTES, term};
 pub(crate) use in_force::compared;
-pub use in_force::{BLOCKED, Block, InForce, Scope, Switch, Term};
+pub use in_force::{BLOCKED, Block, InForce, RefusedCount, Scope, Switch, Term};
 pub(crate) use shared::{Known, Read, Shared};
 pub(crate) use stored::{NAME_BYTES, PATH_BYTES, VALUE_BYTES};
 

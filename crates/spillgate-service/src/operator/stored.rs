@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::change::{LONGEST, REASON_BYTES, ShadowOf};
-use super::in_force::{Block, Term};
+use super::in_force::{Block, RefusedCount, Term};
 
 /// The maximum length of a key, and of a domain's name, in bytes. The setting `limits.key` can be smaller.
 pub(crate) const NAME_BYTES: usize = 1024;
@@ -65,7 +65,8 @@ pub(crate) fn block(name: &[u8], text: &[u8], now_ms: u64) -> Option<Block> {
         && domain.as_ref().is_none_or(|domain| (1..=NAME_BYTES).contains(&domain.len()))
         && reason.as_ref().is_none_or(|reason| reason.len() <= REASON_BYTES);
     let (domain, reason): (Option<Arc<str>>, _) = (domain.map(Arc::from), reason.map(Arc::from));
-    is_bounded.then(|| Block { key: key.into(), value: value.into(), domain, term, reason })
+    let refused = RefusedCount::default();
+    is_bounded.then(|| Block { key: key.into(), value: value.into(), domain, term, reason, refused })
 }
 
 /// Reads a switch. `None` if the entry is not a valid switch.
@@ -120,6 +121,7 @@ mod tests {
                 domain: domain.map(Arc::from),
                 term,
                 reason: reason.map(Arc::from),
+                refused: RefusedCount::default(),
             };
             assert_eq!(read, same);
         }

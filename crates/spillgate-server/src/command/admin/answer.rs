@@ -56,6 +56,16 @@ impl Server {
     }
 
     pub(super) fn post(&self, path: &'static str, body: &Value, terminal: &mut Terminal) -> Result<Value, Failure> {
+        self.post_text(path, body.to_string(), terminal)
+    }
+
+    /// Sends a body that is a text in JSON.
+    pub(super) fn post_text(
+        &self,
+        path: &'static str,
+        body: String,
+        terminal: &mut Terminal,
+    ) -> Result<Value, Failure> {
         self.call(&Method::POST, path, Some(body), terminal)
     }
 
@@ -64,7 +74,7 @@ impl Server {
         &self,
         method: &Method,
         path: &'static str,
-        body: Option<&Value>,
+        body: Option<String>,
         terminal: &mut Terminal,
     ) -> Result<Value, Failure> {
         let (status, bytes) = self.send(method, path, body, client::TIMEOUT, terminal)?;
@@ -79,17 +89,11 @@ impl Server {
         &self,
         method: &Method,
         path: &'static str,
-        body: Option<&Value>,
+        body: Option<String>,
         within: Duration,
         terminal: &mut Terminal,
     ) -> Result<(StatusCode, bytes::Bytes), Failure> {
-        let request = Request {
-            method: method.clone(),
-            path,
-            token: self.token.clone(),
-            body: body.map(ToString::to_string),
-            within,
-        };
+        let request = Request { method: method.clone(), path, token: self.token.clone(), body, within };
         let waiting = format!("waiting for {}", self.admin);
         let answer = client::send(&self.admin, request, || terminal.progress(&waiting));
         terminal.progress("");

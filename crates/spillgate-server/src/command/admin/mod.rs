@@ -2,6 +2,7 @@
 //! the server's page.
 
 mod answer;
+mod caller;
 pub(super) mod client;
 mod reload;
 mod top;
@@ -11,8 +12,10 @@ use serde_json::{Value, json};
 use spillgate::text::nearest;
 
 use super::explained::{Explanation, check_names, left, scope_words, where_words};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count, thousands};
-use crate::cli::{Admin as Arguments, AdminAction, Entries, RuleName};
+use super::terminal::{
+    EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count, thousands,
+};
+use crate::cli::{Admin as Arguments, AdminAction, BlockedEntry, Entries, ExplainedRequest, RuleName};
 use answer::{Failure, Server, usage};
 
 pub(super) fn run(arguments: &Arguments, terminal: &mut Terminal) -> u8 {
@@ -26,16 +29,24 @@ pub(super) fn run(arguments: &Arguments, terminal: &mut Terminal) -> u8 {
 fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result<u8, Failure> {
     match action {
         AdminAction::Block { entry, lasts, domain, reason } => {
-            let (key, value) = entry;
-            let mut body = json!({"key": key, "value": value, "for": lasts});
+            let mut body = match entry {
+                BlockedEntry::Entry((key, value)) => json!({"key": key, "value": value, "for": lasts}),
+                BlockedEntry::Hash { hash, .. } => json!({"hash": hash, "for": lasts}),
+            };
+            if let BlockedEntry::Hash { key, .. } = entry {
+                add(&mut body, [("key", key)]);
+            }
             add(&mut body, [("domain", domain), ("reason", reason)]);
             let answer = server.post("/block", &body, terminal)?;
             server.print(&answer, terminal, |blocked: &Blocked| {
-                let Entry { domain, ends_in_ms, .. } = &blocked.block;
+                let Entry { key, value, domain, ends_in_ms, .. } = &blocked.block;
                 let (place, left) = (where_words(domain.as_deref()), left(*ends_in_ms));
                 format!("{key}={value} is blocked {place} for {left}, {}", scope_words(&blocked.scope))
             })?;
-            if !server.prints_json() {
+            // The server has found the key of a hash, so it is no misspelt name.
+            if let BlockedEntry::Entry((key, _)) = entry
+                && !server.prints_json()
+            {
                 note_unknown_names(server, key, domain.as_deref(), terminal);
             }
         }
@@ -66,10 +77,17 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
                 format!("all its limits are full again: {}", count(limits, "limit"))
             })?;
         }
-        AdminAction::Explain { domain, descriptors, cost, allows_unmatched } => {
-            let body = json!({"domain": domain, "descriptors": pairs(descriptors), "cost": cost});
-            return explain(server, &body, *allows_unmatched, terminal);
+        AdminAction::Explain { request, cost, allows_unmatched } => {
+            let body = match request {
+                ExplainedRequest::Descriptors { domain, descriptors } => {
+                    json!({"domain": domain, "descriptors": pairs(descriptors), "cost": cost}).to_string()
+                }
+                ExplainedRequest::Json(request) => request.clone(),
+                ExplainedRequest::Hash(hash) => json!({"hash": hash, "cost": cost}).to_string(),
+            };
+            return explain(server, body, *allows_unmatched, terminal);
         }
+        AdminAction::Caller { values, domain } => return caller::run(server, values, domain.as_deref(), terminal),
         AdminAction::Top => {
             let answer = server.get("/top", terminal)?;
             server.list(&answer, terminal, top::text)?;
@@ -135,6 +153,7 @@ struct Entry {
     domain: Option<String>,
     ends_in_ms: u64,
     reason: Option<String>,
+    refused: u64,
 }
 
 fn blocks(page: &Blocks, terminal: &Terminal) -> String {
@@ -147,12 +166,13 @@ fn blocks(page: &Blocks, terminal: &Terminal) -> String {
         return format!("no caller is blocked\n{rest}");
     }
     let mut table = Table::new(0);
-    table.row(["entry", "where", "time left", "reason"].map(|title| (Tone::Faint, title.to_owned())));
-    for Entry { key, value, domain, ends_in_ms, reason } in &page.blocks {
+    table.row(["entry", "where", "time left", "refused here", "reason"].map(|title| (Tone::Faint, title.to_owned())));
+    for Entry { key, value, domain, ends_in_ms, reason, refused } in &page.blocks {
         table.row([
             (Tone::Title, clean(&format!("{key}={value}"))),
             (Tone::Plain, domain.as_ref().map_or_else(|| "all domains".to_owned(), |domain| clean(domain))),
             (Tone::Plain, left(*ends_in_ms)),
+            (Tone::Plain, refused.to_string()),
             (Tone::Plain, clean(reason.as_deref().unwrap_or_default())),
         ]);
     }
@@ -302,15 +322,17 @@ fn domain_of(server: &Server, path: &str, terminal: &mut Terminal) -> Result<Str
     }
 }
 
-fn explain(server: &Server, body: &Value, allows_unmatched: bool, terminal: &mut Terminal) -> Result<u8, Failure> {
-    let answer = server.post("/explain", body, terminal)?;
+fn explain(server: &Server, body: String, allows_unmatched: bool, terminal: &mut Terminal) -> Result<u8, Failure> {
+    // That a caller cannot be found by its hash does not mean that its requests are refused.
+    let unexplained = |(problems, code)| (problems, if code == EXIT_DENIED { EXIT_UNAVAILABLE } else { code });
+    let answer = server.post_text("/explain", body, terminal).map_err(unexplained)?;
     let explanation: Explanation = server.parse(&answer)?;
     if !allows_unmatched {
         check_names(&explanation.unknown).map_err(|problems| (problems, EXIT_USAGE))?;
     }
     server.list(&answer, terminal, |explanation: &Explanation, terminal| {
         let (sentence, unknown) = (explanation.sentence(terminal), explanation.unknown_lines(terminal));
-        let text = sentence + &unknown + &explanation.descriptors(terminal);
+        let text = sentence + &unknown + &explanation.descriptors(terminal) + &explanation.known_lines();
         let is_decided = explanation.asked.iter().any(|asked| !asked.limits.is_empty());
         if is_decided { text + "\n" + &explanation.table(false, terminal) } else { text }
     })?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::answer::{Failure, Server};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, Terminal, Tone, clean, count};
@@ -58,7 +58,7 @@ struct RulesError {
 }
 
 pub(super) fn run(server: &Server, terminal: &mut Terminal) -> Result<u8, Failure> {
-    let (status, bytes) = server.send(&Method::POST, "/reload", Some(&json!({})), WITHIN, terminal)?;
+    let (status, bytes) = server.send(&Method::POST, "/reload", Some("{}".to_owned()), WITHIN, terminal)?;
     match status {
         StatusCode::OK => {
             let answer = server.value(&bytes)?;

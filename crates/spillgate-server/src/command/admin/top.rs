@@ -18,6 +18,15 @@ struct Limit {
     name: LimitDescription,
     allowed: TopCallers,
     refused: TopCallers,
+    by: Option<By>,
+}
+
+/// The values of another entry, which the rule names with `insight_by`.
+#[derive(Deserialize)]
+struct By {
+    key: String,
+    allowed: TopCallers,
+    refused: TopCallers,
 }
 
 /// Returns the text for all limits. Limits that refuse most come first, and limits without callers are left out.
@@ -38,6 +47,11 @@ pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
         let refused = if passes { "units over the limit" } else { "refused units" };
         text.push_str(&callers(refused, &limit.refused, terminal));
         text.push_str(&callers("allowed units", &limit.allowed, terminal));
+        if let Some(By { key, allowed, refused: over }) = &limit.by {
+            let by = format!(" by {}", clean(key));
+            text.push_str(&callers(&format!("{refused}{by}"), over, terminal));
+            text.push_str(&callers(&format!("allowed units{by}"), allowed, terminal));
+        }
     }
     text
 }

@@ -92,15 +92,22 @@ impl Reloader {
             (settings, rules::files(&paths))
         });
         let (settings, files) = read?;
-        self.compare(settings, notes);
+        self.compare(settings.as_ref(), notes);
         let files = files?;
         let mut rules = self.checked(rules::parse(&self.resolved.settings, &files)?)?;
         let memory = self.service.limiter().store().memory();
         let before = Arc::clone(&self.service.rules());
         rules::open_sketches(&self.resolved.settings, Some(&before), &mut rules, memory)?;
-        let changes = differences(&before, &rules);
+        let mut changes = differences(&before, &rules);
         let Loaded { files, domains, rules: count, warnings } = Loaded::of(&rules, files.len());
-        self.service.replace_rules(rules);
+        let later = settings.and_then(Result::ok);
+        match later.and_then(|later| self.resolved.take_caller_keys(&later)) {
+            Some((keys, line)) => {
+                changes.add(|| line);
+                self.service.replace_rules_and_keys(rules, keys);
+            }
+            None => self.service.replace_rules(rules),
+        }
         // A line about a reload is written when the new rules are in use, so that a reader of the log can rely on it.
         log_lost_counts(&before, &self.service.rules());
         let domains = domains.len();
@@ -109,7 +116,7 @@ impl Reloader {
             domains,
             rules = count,
             warnings,
-            "rules reloaded; the settings are still those of the start"
+            "rules reloaded; of the settings, a reload changes only insight.keys"
         );
         Ok((LoadedCounts { files, domains, rules: count, warnings }, changes))
     }
@@ -121,7 +128,7 @@ impl Reloader {
     }
 
     /// Notes the settings that have changed in the file and need a restart.
-    fn compare(&self, later: Option<Result<Resolved, Problems>>, notes: &mut Lines) {
+    fn compare(&self, later: Option<&Result<Resolved, Problems>>, notes: &mut Lines) {
         let mut warn = |line: String| {
             tracing::warn!("{line}");
             notes.add(|| line);
@@ -129,7 +136,7 @@ impl Reloader {
         match later {
             None => {}
             Some(Ok(later)) => {
-                let changed = self.resolved.changed(&later);
+                let changed = self.resolved.changed(later);
                 if !changed.is_empty() {
                     warn(format!(
                         "settings changed and take effect at a restart, not at a reload: {}",

@@ -62,6 +62,9 @@ fn compare(before: &Rule, new: &Rule, lines: &mut Lines) {
     for ((name, was), (_, is)) in was.into_iter().zip(is).filter(|((_, was), (_, is))| was != is) {
         lines.add(|| format!("{}: {name}: {was} -> {is}", head()));
     }
+    if before.insight_by != new.insight_by {
+        lines.add(|| format!("{}: insight_by changed", head()));
+    }
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
     if shared(before) != shared(new) {
         lines.add(|| format!("{}: share_threshold changed", head()));

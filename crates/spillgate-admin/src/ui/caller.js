@@ -1,0 +1,95 @@
+// Everything about one caller: all limits and blocks that have one of its values.
+
+import { button, explainLink, reset, unblock, whereText } from './actions.js';
+import { post } from './api.js';
+import { act, faint, field, h, onSubmit, outcome, table } from './dom.js';
+import { count, duration, left, pathEntries, plural } from './format.js';
+
+// A server takes at most this many values.
+const VALUES_MAX = 16;
+
+// The entries of a request as values of a caller. A caller has one value of a key.
+export const valuesOf = (entries) => [...new Map(entries).entries()].slice(0, VALUES_MAX).map(([key, value]) => ({ key, value }));
+
+// The values that an operator typed: `key=value`, or only a value. A value can contain a "=" too.
+function typed(texts, rules) {
+  const keys = new Set((rules ?? []).flatMap(({ rule }) => pathEntries(rule).map(([key]) => key)));
+  const values = texts.flatMap((text) => {
+    const at = text.indexOf('=');
+    const entry = { key: text.slice(0, at), value: text.slice(at + 1) };
+    if (at > 0 && keys.has(entry.key)) return [entry];
+    return at > 0 ? [entry, { value: text }] : [{ value: text }];
+  });
+  return values.slice(0, VALUES_MAX);
+}
+
+const isRefusing = (limit) => !limit.allowed && limit.binding === 'enforce';
+
+function refusal(limit) {
+  if (limit.allowed) return '';
+  if (!isRefusing(limit)) return h('span.badge.warn', 'would refuse, but is in shadow');
+  if (!limit.capacity) return h('span.badge.bad', 'always');
+  return h('span.badge.bad', limit.retry_after_ns === null ? 'for an unknown time' : `for ${duration(limit.retry_after_ns)}`);
+}
+
+function row({ limit, entries, ...seen }, output, again) {
+  return [[h('strong', limit.label), faint(` ${limit.domain}: ${limit.rule}`)], h('code', entries.map((entry) => entry.join('=')).join(', ')),
+    ['number', `${count(seen.used)} of ${count(seen.capacity)}`], ['number', count(seen.remaining)], refusal(seen),
+    h('span.actions', h('a.button', { href: explainLink(limit.domain, entries) }, 'Explain', h('span.unseen', ` ${limit.label}`)), button(['Reset', h('span.unseen', ` ${limit.label}`)], output, again(() => reset(limit.domain, entries))))];
+}
+
+// The blocks and limits of a caller. `again` shows them again, after an action that changes them.
+export function callerNodes(seen, output, again) {
+  const { blocks, limits, unread } = seen;
+  const more = (number, what) => number > 0 && h('p.faint', `and ${plural(number, what)}`);
+  return [
+    ...blocks.map((one) => h('p', h('span.badge.bad', 'blocked'), ' ', h('code', `${one.key}=${one.value}`), ` ${whereText(one.domain)}, for ${left(one.ends_in_ms)}.${one.reason ? ` Reason: ${one.reason}` : ''} `,
+      button('Unblock', output, again(() => unblock(one))))),
+    more(seen.blocks_left_out, 'more block'),
+    limits.length > 0 && table('', h('caption.unseen', 'Limits of the caller'), ['Limit', 'Counter', 'Used', 'Left', 'Refuses', 'Do'], limits.map((one) => row(one, output, again))),
+    more(seen.limits_left_out, 'more limit'),
+    unread.length > 0 && h('p', 'Some limits count by further keys. To see them, add a value for: ', unread.flatMap(({ domain, rule, missing }, index) => [index ? '; ' : '', h('code', missing.join(', ')), faint(` (${domain}: ${rule})`)])),
+    more(seen.unread_left_out, 'more rule')].filter(Boolean);
+}
+
+function sentence({ blocks, limits }) {
+  const refusing = limits.filter(isRefusing).length;
+  const by = [blocks.length && plural(blocks.length, 'block'), refusing && plural(refusing, 'limit')].filter(Boolean);
+  if (by.length) return ['bad', `Refused now by ${by.join(' and ')}`];
+  return limits.length ? ['good', 'Nothing refuses this caller now'] : ['warn', 'No limit and no block has these values'];
+}
+
+// The form that asks about a caller. `rules` returns the rules, or null before they are known.
+export function callerForm(rules) {
+  const domain = h('select', { name: 'where' }, h('option', { value: '' }, 'all domains'));
+  const list = h('div');
+  const [output, found] = [outcome(), h('div')];
+  const ask = h('button.main', 'Show its limits');
+  const addValue = () => {
+    const input = h('input', { name: 'caller', required: true, placeholder: 'user_id=7 or 203.0.113.9' });
+    list.append(field(list.children.length ? 'Another value' : 'Value', input));
+    return input;
+  };
+  addValue();
+  const form = h('form.card.explain', { autocomplete: 'off' }, h('div.row', field('Where', domain)), list,
+    h('div.row', h('button.quiet', { type: 'button', onclick: () => list.children.length < VALUES_MAX && addValue().focus() }, '+ Another value')), h('div.row', ask, output));
+  async function show() {
+    const values = typed([...list.querySelectorAll('input')].map((input) => input.value.trim()), rules());
+    // The name of a domain has a letter before it, so that none is the empty text, which means all.
+    const seen = await post('/caller', domain.value ? { domain: domain.value.slice(1), values } : { values });
+    const [tone, text] = sentence(seen);
+    found.replaceChildren(h(`h3.answer.${tone}`, { tabindex: '-1' }, text), ...callerNodes(seen, output, again));
+    found.querySelector('h3').focus({ preventScroll: true });
+    return '';
+  }
+  const again = (action) => async () => {
+    const done = await action();
+    await show();
+    return done;
+  };
+  onSubmit(form, () => act(ask, output, show));
+  return {
+    element: h('div', form, found),
+    known: (domains) => domain.append(...domains.map(({ name }) => h('option', { value: `d${name}` }, `domain ${name}`))),
+  };
+}

@@ -1,0 +1,145 @@
+//! `spillgate explain --caller`: lists all limits and all blocks that the values of a caller touch, each with its state.
+
+use serde::Deserialize;
+use serde_json::json;
+use spillgate::Binding;
+use spillgate::rules::LimitDescription;
+
+use super::answer::{Failure, Server};
+use crate::cli::CallerValue;
+use crate::command::explained::{Block, nanos};
+use crate::command::terminal::{EXIT_DENIED, EXIT_OK, Table, Terminal, Tone, clean, count};
+
+#[derive(Deserialize)]
+struct Caller {
+    blocks: Vec<Block>,
+    blocks_left_out: usize,
+    limits: Vec<Limit>,
+    limits_left_out: usize,
+    unread: Vec<Unread>,
+    unread_left_out: usize,
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    limit: LimitDescription,
+    entries: Vec<(String, String)>,
+    binding: String,
+    capacity: u64,
+    used: u64,
+    remaining: u64,
+    reset_after_ns: u64,
+    allowed: bool,
+    retry_after_ns: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Unread {
+    domain: String,
+    rule: String,
+    missing: Vec<String>,
+}
+
+pub(super) fn run(
+    server: &Server,
+    values: &[CallerValue],
+    domain: Option<&str>,
+    terminal: &mut Terminal,
+) -> Result<u8, Failure> {
+    let value = |CallerValue { key, value }: &CallerValue| match key {
+        Some(key) => json!({"key": key, "value": value}),
+        None => json!({"value": value}),
+    };
+    let mut body = json!({"values": values.iter().map(value).collect::<Vec<_>>()});
+    if let Some(domain) = domain {
+        body["domain"] = json!(domain);
+    }
+    let answer = server.post("/caller", &body, terminal)?;
+    let caller: Caller = server.parse(&answer)?;
+    server.list(&answer, terminal, text)?;
+    Ok(if caller.is_refused() { EXIT_DENIED } else { EXIT_OK })
+}
+
+fn text(caller: &Caller, terminal: &Terminal) -> String {
+    let mut text = caller.sentence(terminal) + "\n";
+    for block in &caller.blocks {
+        text.push_str(&format!("  {}\n", terminal.paint(Tone::Bad, &block.text())));
+    }
+    left_out(&mut text, caller.blocks_left_out, "more block");
+    if !caller.limits.is_empty() {
+        text.push('\n');
+        text.push_str(&caller.table(terminal));
+    }
+    left_out(&mut text, caller.limits_left_out, "more limit");
+    if !caller.unread.is_empty() {
+        text.push_str("\nnot read, because a value is missing:\n");
+    }
+    for Unread { domain, rule, missing } in &caller.unread {
+        let missing: Vec<_> = missing.iter().map(|key| format!("{key}=...")).collect();
+        text.push_str(&clean(&format!("  {domain}: {rule} needs {}", missing.join(" and "))));
+        text.push('\n');
+    }
+    left_out(&mut text, caller.unread_left_out, "more rule");
+    text
+}
+
+fn left_out(text: &mut String, left_out: usize, what: &str) {
+    if left_out > 0 {
+        text.push_str(&format!("  and {}\n", count(left_out, what)));
+    }
+}
+
+impl Caller {
+    fn is_refused(&self) -> bool {
+        !self.blocks.is_empty() || self.limits.iter().any(Limit::refuses)
+    }
+
+    fn sentence(&self, terminal: &Terminal) -> String {
+        let refusing = self.limits.iter().filter(|limit| limit.refuses()).count();
+        let by = match (self.blocks.len(), refusing) {
+            (0, 0) if self.limits.is_empty() => {
+                return terminal.paint(Tone::Warn, "No limit and no block has these values");
+            }
+            (0, 0) => return terminal.paint(Tone::Good, "Nothing refuses this caller now"),
+            (blocks, 0) => count(blocks, "block"),
+            (0, limits) => count(limits, "limit"),
+            (blocks, limits) => format!("{} and {}", count(blocks, "block"), count(limits, "limit")),
+        };
+        terminal.paint(Tone::Bad, &format!("Refused now by {by}"))
+    }
+
+    fn table(&self, terminal: &Terminal) -> String {
+        let mut table = Table::new(0);
+        let titles = ["limit", "caller", "used", "left", "refuses for", "unused in"];
+        table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
+        for limit in &self.limits {
+            let entries: Vec<_> = limit.entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let (domain, label) = (&limit.limit.domain, limit.limit.label());
+            table.row([
+                (Tone::Plain, clean(&format!("{domain}: {label}"))),
+                (Tone::Title, clean(&entries.join(", "))),
+                (Tone::Plain, format!("{} of {}", limit.used, limit.capacity)),
+                (Tone::Plain, limit.remaining.to_string()),
+                limit.refusal(),
+                (Tone::Plain, if limit.used == 0 { "-".to_owned() } else { nanos(limit.reset_after_ns) }),
+            ]);
+        }
+        table.text(true, terminal)
+    }
+}
+
+impl Limit {
+    fn refuses(&self) -> bool {
+        !self.allowed && self.binding == Binding::Enforce.as_str()
+    }
+
+    fn refusal(&self) -> (Tone, String) {
+        let time = self.retry_after_ns.map_or_else(|| "unknown".to_owned(), nanos);
+        match (self.allowed, self.refuses()) {
+            (true, _) => (Tone::Plain, "-".to_owned()),
+            (false, true) if self.capacity == 0 => (Tone::Bad, "always".to_owned()),
+            (false, true) => (Tone::Bad, time),
+            (false, false) => (Tone::Warn, "nothing: in shadow".to_owned()),
+        }
+    }
+}
