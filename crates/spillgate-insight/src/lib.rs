@@ -34,6 +34,7 @@ mod demand;
 mod judge;
 mod model;
 mod name;
+mod other_limit;
 mod positions;
 mod reading;
 mod refused;
@@ -57,6 +58,7 @@ use sample::SharedSample;
 use tally::Tally;
 
 pub use name::CallerName;
+pub use other_limit::OtherLimit;
 pub use reading::{CallerId, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
 pub use suggest::{SuggestedRule, Suggestion};
