@@ -248,7 +248,8 @@ case $name in
     mkdir -p "$PAGE_PICTURES"
     tests "The page of the admin listener in Chromium" spillgate-server --test main -- page::
     printf '\nLook at the pictures in %s, for example:\n' "$PAGE_PICTURES"
-    printf '    %s\n' "$PAGE_PICTURES"/{overview,limit,explain}-{light,dark,phone}.png ;;
+    printf '    %s\n' "$PAGE_PICTURES"/{overview,limit,explain}-{light,dark,phone}.png \
+      "$PAGE_PICTURES"/{overview,limit,long}-{3,60}-limits-{320,390,768,1024,1440}-{light,dark}.png ;;
   log-formats)
     tests "Logs of many servers" spillgate-server --release --test main -- log_formats:: ;;
   replay-report)
@@ -261,7 +262,8 @@ case $name in
       pdftoppm -r 80 -l 8 -png "$file" "${file%.pdf}"
     done
     printf '\nLook at the pictures in %s, for example:\n' "$REPLAY_PICTURES"
-    printf '    %s\n' "$REPLAY_PICTURES"/shop-{light,dark,phone,print-01}.png ;;
+    printf '    %s\n' "$REPLAY_PICTURES"/shop-{light,dark,phone,print-01}.png \
+      "$REPLAY_PICTURES"/{shop,forty}-{320,390,768,1024,1440}-{light,dark}.png ;;
 
   # Speed and memory.
   library-speed)

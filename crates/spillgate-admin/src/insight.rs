@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use spillgate::Clock;
-use spillgate::insight::{Reading, Report, TopCallers};
+use spillgate::insight::{OtherLimit, Reading, Report, TopCallers};
 use spillgate::rules::{LimitDescription, Rule};
 use spillgate_http::problem::Problem;
 use spillgate_service::{CallerKeys, Loaded, Service, Watched};
@@ -41,6 +41,9 @@ struct InsightOfLimit {
     advice: &'static str,
     /// A rules file with the suggested limit. `None` if insight suggests none.
     suggested_rules: Option<String>,
+    /// What another limit would have changed. `None` if the query names none, or if nobody can know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_limit: Option<OtherLimit>,
     /// The counts behind the report. `spillgate insight` merges them with those of other servers. `None` unless the
     /// query asks for readings.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,6 +74,8 @@ pub(super) struct InsightQuery {
     /// `?readings=true` adds the reading of each limit to the answer.
     #[serde(default)]
     readings: bool,
+    /// `?limit=200` adds what this limit would have changed.
+    limit: Option<u64>,
     /// If set, limits of other domains are left out.
     domain: Option<String>,
     /// If set, limits of rules with another path are left out.
@@ -91,7 +96,7 @@ pub(super) async fn insight<C: Clock + 'static>(
     let query = match query {
         Ok(Query(query)) => query,
         Err(error) => {
-            let help = "use /insight or /insight?readings=true; the parameters `domain` and `rule` choose limits";
+            let help = "use /insight or /insight?readings=true; the parameters `domain` and `rule` choose limits, and `limit` is another limit as a whole number";
             return Problem::bad_request(query_error(&error), help).into_response();
         }
     };
@@ -110,6 +115,7 @@ pub(super) async fn insight<C: Clock + 'static>(
             reading.hide_callers();
         }
         let report = reading.report();
+        let with_limit = query.limit.and_then(|limit| reading.with_limit(limit));
         let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
         Some(json(&InsightOfLimit {
@@ -118,6 +124,7 @@ pub(super) async fn insight<C: Clock + 'static>(
             report,
             by: By::of(service, loaded, rule),
             suggested_rules,
+            with_limit,
             reading,
         }))
     });

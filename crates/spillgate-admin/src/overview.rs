@@ -24,6 +24,8 @@ struct Head<'a> {
     figures: Figures<'a>,
     server: Server,
     requests: RequestsWithHistory,
+    /// The number of rules, also of those without a limit of their own.
+    rules: usize,
     rules_loaded_ms: i64,
     reload_successful: bool,
     step_ms: u128,
@@ -120,6 +122,7 @@ fn head<'a, C: Clock>(state: &'a AdminState<C>, loaded: &Loaded) -> Head<'a> {
                 errors: column(|step| step.errors),
             },
         },
+        rules: loaded.rules().count(),
         rules_loaded_ms: metrics.rules_loaded.get().saturating_mul(1000),
         reload_successful: metrics.reload_successful.get() == 1,
         step_ms: HISTORY_STEP.as_millis(),

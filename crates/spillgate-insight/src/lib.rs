@@ -35,6 +35,7 @@ mod fillers;
 mod judge;
 mod model;
 mod name;
+mod other_limit;
 mod positions;
 mod reading;
 mod refused;
@@ -59,6 +60,7 @@ use tally::Tally;
 
 pub use fillers::Fillers;
 pub use name::CallerName;
+pub use other_limit::OtherLimit;
 pub use reading::{CallerId, Counts, Reading, Sampled, SampledCaller, Span, TopCaller, TopCallers};
 pub use report::{Callers, Estimate, Percentiles, Range, Report, SpanReport, WaitPercentiles};
 pub use suggest::{SuggestedRule, Suggestion};

@@ -75,7 +75,7 @@ impl Suggestion {
 
     /// Makes a suggestion that is valid as a quota. Not every high rate is valid for a bucket, so the limit can become
     /// a little higher.
-    fn valid(model: &Model, limit: u64, burst: Option<u64>) -> Option<Suggestion> {
+    pub(super) fn valid(model: &Model, limit: u64, burst: Option<u64>) -> Option<Suggestion> {
         let window = Duration::from_nanos(model.window_ns);
         let build = |limit| match (burst, model.counting) {
             (Some(burst), _) => Quota::token_bucket(limit, window).burst(burst).build(),
@@ -213,7 +213,7 @@ impl Suggested {
 }
 
 /// Returns how many percent of the refused units belong to callers for which `is` returns true.
-fn share_of(
+pub(super) fn share_of(
     callers: &[SampledCaller],
     weight: impl Fn(&SampledCaller) -> f64,
     is: impl Fn(&SampledCaller) -> bool,

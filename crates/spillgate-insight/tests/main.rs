@@ -6,6 +6,7 @@
 mod cases;
 mod clocks;
 mod figures;
+mod other_limit;
 mod random;
 mod scenes;
 mod seen;

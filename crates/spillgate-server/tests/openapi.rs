@@ -129,6 +129,7 @@ fn each_answer_is_as_the_file_says() {
             "/insight",
             "/insight?readings=true",
             "/insight?domain=api&rule=user_id",
+            "/insight?limit=9",
             "/top",
             "/reloads",
             "/openapi.json",

@@ -48,14 +48,15 @@ descriptors:
   - {key: export, rate_limit: {name: exports, algorithm: concurrency, limit: 4, lease: 30s}}
   - {key: newsletter, rate_limit: {unit: hour, requests_per_unit: 10k}}
   - {key: soft, rate_limit: {name: soft, unit: hour, requests_per_unit: 10, soft: 100%}}
+  - {key: all, value: requests, rate_limit: {name: global, unit: second, requests_per_unit: 1000}}
 ";
 
 /// The parts of `browser/page_state.mjs`. All other parts are in `browser/page.mjs`.
-const STATE_PARTS: [&str; 9] =
-    ["tabs", "rates", "lists", "failures", "shadowed", "patience", "strangers", "flat", "reloaded"];
+const STATE_PARTS: [&str; 10] =
+    ["tabs", "rates", "lists", "failures", "shadowed", "patience", "strangers", "flat", "reloaded", "attention"];
 
 /// The descriptors of the load's requests, in this order.
-const ASKED: [&str; 12] = [
+const ASKED: [&str; 13] = [
     r#"{"user_id":"7"}"#,
     r#"{"user_id":"8"}"#,
     r#"{"user_id":"7"}"#,
@@ -68,6 +69,7 @@ const ASKED: [&str; 12] = [
     r#"{"upload":"u1"}"#,
     r#"{"user_id":"7"}"#,
     r#"{"soft":"s"}"#,
+    r#"{"remote_address":"198.51.100.1"},{"all":"requests"}"#,
 ];
 
 /// Sends requests to a server until it is dropped.
@@ -184,6 +186,55 @@ fn each_view_is_readable_on_each_screen() {
     reload(&folder, &server, &format!("{changed}{added}"), 3);
     refused(&server, "user_id=7");
     end(start("views", &server, &json!({})));
+}
+
+/// Rules with this many limits. One has the longest name and value, and many have long paths.
+fn rules_with(limits: usize) -> String {
+    let mut rules = format!(
+        "domain: api
+descriptors:
+  - key: user_id
+    rate_limit: {{name: per_user, unit: hour, requests_per_unit: 3}}
+  - key: tenant
+    value: {value}
+    rate_limit: {{name: {name}, unit: hour, requests_per_unit: 3}}
+",
+        value = "t".repeat(256),
+        name = "n".repeat(256),
+    );
+    for number in 2..limits {
+        let path = format!("/v1/organizations/projects/resources-{number:02}/versions/items/attachments/archive");
+        let limit = "rate_limit: {unit: minute, requests_per_unit: 7, algorithm: token_bucket, burst: 20}";
+        rules += &format!(
+            "  - {{key: path, value: {path}, descriptors: [{{key: tenant, descriptors: [{{key: user_id, {limit}}}]}}]}}\n"
+        );
+    }
+    rules
+}
+
+#[test]
+fn long_names_and_many_limits_fit_each_screen() {
+    for limits in [3, 60] {
+        let folder = folder();
+        folder.write("rules.yaml", &rules_with(limits));
+        let server = serve(&folder, &[]);
+        let long = format!(r#"{{"tenant":"{}"}}"#, "t".repeat(256));
+        let stranger = format!(r#"{{"user_id":"{}"}}"#, "u".repeat(256));
+        let path = "/v1/organizations/projects/resources-02/versions/items/attachments/archive";
+        let nested = format!(r#"{{"path":"{path}","tenant":"acme","user_id":"7"}}"#);
+        let _load = Load::start(server.http(), "api", &[&long, &stranger, &nested]);
+        // The notice of a failed reload is there too.
+        reload(&folder, &server, "domain: [", 1);
+        refused(&server, "tenant=");
+        end(start("fits", &server, &json!({"limits": limits})));
+    }
+}
+
+#[test]
+fn the_first_line_says_what_the_badges_say() {
+    let folder = folder();
+    let server = serve(&folder, &[]);
+    end(start("attention", &server, &json!({})));
 }
 
 #[test]

@@ -62,11 +62,13 @@ export function ownEntries(entries, path) {
 }
 
 export function callerActions(domain, entries, path, output) {
-  const own = ownEntries(entries, path).at(-1);
+  const owns = ownEntries(entries, path);
+  const own = owns.at(-1);
   const [key, value] = own ?? entries.at(-1);
   return h('span.actions',
     h('a.button', { href: explainLink(domain, entries) }, 'Explain', h('span.unseen', ` ${key}=${value}`)),
-    own && button(['Block ', h('span', `${key}=${value}`), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
+    // With one entry, the row says already what would be blocked.
+    own && button(['Block ', h(owns.length > 1 ? 'span' : 'span.unseen', `${key}=${value}`), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
     button(['Reset', h('span.unseen', ` ${key}=${value}`)], output, () => reset(domain, entries)));
 }
 

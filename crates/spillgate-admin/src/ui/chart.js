@@ -51,10 +51,10 @@ export function spark(classes, width, height) {
   };
 }
 
-// The next number of the form 1, 2 or 5 times a power of ten.
+// The next number that people like to read, at most a third more.
 function roundUp(number) {
   const power = 10 ** Math.floor(Math.log10(number));
-  return power * ([1, 2, 5].find((digit) => digit * power >= number * 0.999) ?? 10);
+  return power * ([1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8].find((digit) => digit * power >= number * 0.999) ?? 10);
 }
 
 // The same for milliseconds, and above a second as on clocks, up to 2 % less.

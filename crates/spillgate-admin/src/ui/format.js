@@ -76,15 +76,15 @@ export const zone = () => new Date().toTimeString().slice(9);
 
 const VERDICTS = {
   too_early: ['too early', 'faint'], never_passes: ['can never pass', 'bad'], above_rate: ['above the rate', 'warn'], bursts: ['bursts', 'warn'],
-  effective: ['effective', 'good'], never_binding: ['never binding', 'warn'], unclear: ['unclear', 'faint'],
+  effective: ['effective', 'good'], never_binding: ['never binding', 'faint'], unclear: ['unclear', 'faint'],
 };
 const WHO = { one: 'one caller', few: 'a few callers', many: 'many callers' };
 
 // The words of a verdict and their tone. Who has the refused units is only shown if it decides what to do.
-export function verdict({ verdict: name, who }) {
+export function verdict({ verdict: name, who, rule }) {
   if (!name) return ['not watched', 'faint'];
   const [text, tone] = VERDICTS[name];
-  if (name !== 'above_rate' && name !== 'bursts' || !WHO[who]) return [text, tone];
+  if (name !== 'above_rate' && name !== 'bursts' || !WHO[who] || isShared(rule)) return [text, tone];
   return [`${text} (${WHO[who]})`, name === 'above_rate' && who === 'many' ? 'bad' : tone];
 }
 
@@ -95,6 +95,9 @@ export function pathEntries(path) {
     return at < 0 ? [part, null] : [part.slice(0, at), part.slice(at + 1)];
   });
 }
+
+// A rule that fixes all of its entries counts all requests as one caller, who can be anybody.
+export const isShared = (rule) => pathEntries(rule).every(([, value]) => value !== null && !value.includes('*'));
 
 // The entries of a caller of a rule. Null if its name does not say them for certain.
 export function callerEntries(name, path) {

@@ -3,16 +3,21 @@
 import { button, callerActions, ends, explainLink, hashActions, scopeText, shadow, shadowForm } from './actions.js';
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
-import { fillOnce, h, outcome, section, setText, showError, table } from './dom.js';
-import { bytes, callerEntries, count, duration, durationMs, pathEntries, perSecond, plural, rate, share, time } from './format.js';
-import { shadowMark, verdictBadge } from './rows.js';
+import { act, field, fillOnce, h, onSubmit, outcome, section, select, setText, showError, table } from './dom.js';
+import { bytes, callerEntries, count, duration, durationMs, isShared, pathEntries, perSecond, plural, rate, share, time } from './format.js';
+import { limitLink, shadowMark, verdictBadge } from './rows.js';
 import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
 
 const INSIGHT_MS = 10_000;
+const FILLERS_MS = 60_000;
 const CALLERS = 8;
-const OF = 'median / 99 % / highest';
+// The most limits to choose from.
+const CHOICES = 100;
 
 const find = (domain, rule, number) => state.limits.find((limit) => limit.domain === domain && limit.rule === rule && limit.number === number);
+
+// The limits of the rules that the rule of a limit is nested in, the outermost first.
+const limitsAbove = ({ domain, rule }) => state.limits.filter((one) => one.domain === domain && rule.startsWith(`${one.rule} > `)).sort((a, b) => a.rule.length - b.rule.length);
 
 // A figure of which only a range is known, because a refused request can come again.
 function range({ at_least: low, at_most: high }, show) {
@@ -20,24 +25,29 @@ function range({ at_least: low, at_most: high }, show) {
   return high === null ? `at least ${text}` : text === show(high) ? text : `${text} to ${show(high)}`;
 }
 
+// What callers did, with one number in each cell.
 function figures(spans) {
-  const percentiles = (name, show) => ({ [name]: seen }) => seen && ['median', 'p99', 'highest'].map((at) => range(seen[at], show)).join(' / ');
   const estimate = ({ value, relative_error: error }) => `${error > 0 ? '≈ ' : ''}${count(value)}`;
   const units = (number) => count(Math.ceil(number));
   const rows = [
     ['Requests', (span) => count(span.requests)],
-    ['Refused', (span) => `${count(span.refused_requests)} (${share(span.refused_requests, span.requests)})`],
+    ['Refused requests', (span) => count(span.refused_requests)],
+    ['Share refused', (span) => share(span.refused_requests, span.requests)],
     ['Callers', (span) => estimate(span.callers.asked)],
     ['Refused callers', (span) => estimate(span.callers.refused)],
-    ['Wait of refused callers: median / 90 %', (span) => span.waits && `${duration(span.waits.median_ns)} / ${duration(span.waits.p90_ns)}`],
-    [`Burst needed: ${OF}`, percentiles('burst_needed', units)],
-    [`Count of a window: ${OF}`, percentiles('window_count', units)],
-    [`Use of the limit: ${OF}`, percentiles('use_share', (number) => share(number, 1))],
-  ];
-  const shown = rows.map(([name, text]) => [name, spans.map(text)]).filter(([, texts]) => texts.some(Boolean));
-  const heads = spans.map((span) => `last ${duration(span.span_ns)}`);
-  return table('', h('caption', 'What callers did'), ['', ...heads], shown.map(([name, texts]) => [name, ...texts.map((text) => text || '–')]));
+    ['Wait of half of the refused callers, at most', (span) => span.waits && duration(span.waits.median_ns)],
+    ['Wait of 9 of 10 refused callers, at most', (span) => span.waits && duration(span.waits.p90_ns)],
+  ].map(([name, text]) => [name, ...spans.map(text)]).filter(([, ...texts]) => texts.some(Boolean));
+  const heads = spans.map((span) => `Last ${duration(span.span_ns)}`);
+  // A range shows that only its two ends are known.
+  const hour = spans.at(-1);
+  const needs = [['Burst needed', hour.burst_needed, units], ['Highest count of a window', hour.window_count, units], ['Use of the limit', hour.use_share, (number) => share(number, 1)]]
+    .filter(([, seen]) => seen).map(([name, seen, show]) => [name, ...['median', 'p99', 'highest'].map((at) => numberCell(range(seen[at], show)))]);
+  return [table('.figures', h('caption', 'What callers did'), ['', ...heads], rows.map(([name, ...texts]) => [name, ...texts.map((text) => numberCell(text || '–'))])),
+    needs.length > 0 && table('.figures', h('caption', `What each caller needs, last ${duration(hour.span_ns)}`), ['', 'Half of them, at most', '99 %, at most', 'Highest'], needs)];
 }
+
+const numberCell = (text) => ['number', text];
 
 async function copy(text, pre) {
   getSelection().selectAllChildren(pre);
@@ -55,11 +65,13 @@ function suggestion(yaml, evidence) {
   }), output)];
 }
 
+const callerName = (caller) => caller.name ?? `hash ${caller.id}`;
+
 // `path` names the entries of the callers, as the path of a rule does.
 function callers(what, top, limit, output, path = limit.rule) {
   const rows = top.callers.slice(0, CALLERS).map((caller) => {
     const entries = callerEntries(caller.name, path);
-    return [h('code', caller.name ?? `hash ${caller.id}`), ['number', count(caller.units)],
+    return [h('code', callerName(caller)), ['number', count(caller.units)],
       ['number', share(caller.units, top.units), bar('plain').set(caller.units, top.units).element],
       entries ? callerActions(limit.domain, entries, path, output) : hashActions(caller.id, output)];
   });
@@ -68,6 +80,75 @@ function callers(what, top, limit, output, path = limit.rule) {
   return h('section',
     table('.callers', h('caption', `Most ${what}, since ${time(top.since_ns / 1e6)}`), ['Caller', 'Units', 'Share', 'Do'], rows),
     hidden && h('p.faint', 'With the setting “insight.keys: plain” and a reload, callers have names.'));
+}
+
+const WHO = { one: 'One caller', few: 'A few callers', many: 'Many callers' };
+
+// Whether a limit counts all requests as one caller. A key can contain a "=", so the path alone does not say it for certain.
+const countsAll = ({ rule, spans }) => isShared(rule) && spans.at(-1).callers.asked.value <= 1;
+
+// Says whether one caller or a crowd is refused.
+function refusedSentence(insight) {
+  const { who, top_refused: top, spans } = insight;
+  const [first] = top.callers;
+  if (who === 'nobody') return 'Nobody is refused.';
+  if (countsAll(insight)) return 'All requests count as one caller here. “Who fills it” shows whose they are.';
+  const { asked, refused } = spans.at(-1).callers;
+  // The settings can hide callers.
+  const of = ` Of ${plural(Math.round(asked.value), 'caller')}, ${count(refused.value)} ${refused.value === 1 ? 'was' : 'were'} refused at least once.`;
+  if (!first) return [h('strong', WHO[who]), ' had most of the refused units.', of];
+  const [name, part] = [h('code', callerName(first)), `${share(first.units, top.units)} of the refused units`];
+  const ends = { one: [' has ', part, ': ', name, '.'], few: [' have most of the refused units. The first is ', name, ', with ', part, '.'], many: [' are refused. The first is ', name, ', with ', part, '.'] };
+  return [h('strong', WHO[who]), ...ends[who], of];
+}
+
+// Who fills a shared limit. Only a limit that counts callers one by one can tell, so the operator chooses one of the domain.
+function fillers(limit, limits, output) {
+  const units = (one) => one.allowed.units + one.refused.units;
+  const own = limits.find((one) => keyOf(one) === keyOf(limit));
+  const others = limits.filter((one) => one.domain === limit.domain && !isShared(one.rule) && units(one) > 0).sort((a, b) => units(b) - units(a)).slice(0, CHOICES);
+  if (!others.length) {
+    return h('p', 'All requests count as one caller here, and no other limit of this domain tells callers apart. Add ', h('code', 'insight_by: KEY'),
+      ' to the rule, with the key of an entry that tells them apart, and reload.');
+  }
+  const choice = select('callers', others.map((one, at) => [String(at), `${one.rule} (${one.label})`]));
+  const [note, list] = [h('p'), h('div')];
+  const fill = () => {
+    const other = others[Number(choice.value)];
+    setText(note, `It has ${plural(units(other), 'unit')} since ${time(other.allowed.since_ns / 1e6)}, and this limit has ${count(own ? units(own) : 0)}.`);
+    list.replaceChildren(table('.callers', h('caption', 'Most units'), ['Caller', 'Units', 'Share', 'Refused there', 'Do'], mostUnits(other).map((caller) => {
+      const entries = callerEntries(caller.name, other.rule);
+      return [h('code', callerName(caller)), ['number', count(caller.units)], ['number', share(caller.units, units(other)), bar('plain').set(caller.units, units(other)).element],
+        ['number', count(caller.refused)], entries ? callerActions(limit.domain, entries, other.rule, output) : ''];
+    })));
+  };
+  choice.addEventListener('change', fill);
+  fill();
+  return [h('p', 'All requests count as one caller here. These are the callers of the domain, as another limit counts them one by one.'), field('Counted by', choice), note, list];
+}
+
+// The callers with the most units of a limit, allowed and refused ones together.
+function mostUnits({ allowed, refused }) {
+  const asked = new Map(allowed.callers.map((caller) => [caller.id, { ...caller, refused: 0 }]));
+  for (const caller of refused.callers) {
+    const known = asked.get(caller.id);
+    asked.set(caller.id, { ...caller, units: caller.units + (known?.units ?? 0), refused: caller.units });
+  }
+  return [...asked.values()].sort((a, b) => b.units - a.units).slice(0, CALLERS);
+}
+
+// A form that says what another limit would have changed.
+function otherLimitForm(limit, query) {
+  const output = h('p.outcome', { role: 'status' });
+  const input = h('input', { type: 'number', name: 'limit', min: '1', step: '1', required: true, value: String(limit.limit * 2) });
+  const submit = h('button', 'Try');
+  const form = h('form.inline', field(`Instead of ${limit.summary}`, input), submit);
+  onSubmit(form, () => act(submit, output, async () => {
+    const { limits } = await get(`/insight?${query}&limit=${encodeURIComponent(input.value)}`);
+    const one = limits.find((other) => keyOf(other) === keyOf(limit));
+    return one?.with_limit?.text ?? 'Nobody can know: no caller was seen, the number is no valid limit, or the limit is a queue or has permits.';
+  }));
+  return [h('p', 'Tries the number on what callers asked in the last 30 to 60 minutes, and changes nothing.'), form, output];
 }
 
 function shadowCard(limit) {
@@ -86,38 +167,47 @@ function shadowCard(limit) {
 }
 
 export function open([domain, rule, number]) {
-  const [title, badges, subtitle, missing] = [h('span'), h('span.badges'), h('p.faint'), h('p')];
+  const [title, badges, subtitle, missing, parents] = [h('span'), h('span.badges'), h('p.faint'), h('p'), h('span')];
   const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
   const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
-  const [verdict, done, refused, allowed, fillers, shadowBox, ruleBox, ruleText] = Array.from({ length: 8 }, () => h('div'));
+  const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, filled, byBox] = Array.from({ length: 10 }, () => h('div'));
+  const [callersTitle, pair] = [h('span', 'Top callers'), h('div.pair', refused, allowed)];
   const [output, error, now] = [outcome(), outcome(), h('p.lede')];
   const content = h('div.columns', { hidden: true },
     h('section', { 'aria-label': 'Charts' }, traffic.element, near.element, wait.element),
     h('div.cards',
       section('.card', 'insight', 'Does it do its job?', null, verdict, error),
-      section('.card', 'shadow', 'Shadow', null, shadowBox),
-      section('.card', 'rule', 'The rule', null, ruleText, ruleBox)),
+      section('.card', 'other', 'What would another limit change?', null, otherBox),
+      section('.card', 'rule', 'The rule', null, ruleText, ruleBox),
+      section('.card', 'shadow', 'Shadow', null, shadowBox)),
     done,
-    section('.wide', 'callers', 'Top callers', null, output, h('div.pair', refused, allowed), fillers));
+    section('.wide', 'callers', callersTitle, null, output, filled, pair, byBox));
   const element = h('div.view',
-    h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain),
+    h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain, parents),
     h('h1', title, badges), subtitle, missing, now, content);
   const query = new URLSearchParams({ domain, rule });
   let insight = null;
+  let filledAt = -Infinity;
   let [shownAt, shownKey, textKey] = [null, null, null];
 
   function showInsight(limit) {
-    fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.suggested_rules], () => [
-      h('p', h('strong', insight.advice)),
+    fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.top_refused, insight.suggested_rules], () => [
+      h('p', refusedSentence(insight)),
+      // The advice would be about this one caller.
+      countsAll(insight) && insight.who === 'one' ? '' : h('p', h('strong', insight.advice)),
       h('p', insight.options.binding === 'enforce' ? '' : 'If it refused: ', insight.reason),
-      insight.causes ? h('p', insight.causes) : '',
+      insight.causes && !countsAll(insight) ? h('p', insight.causes) : '',
       ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
     fillOnce(done, insight.spans, () => figures(insight.spans));
+    const isAll = countsAll(insight);
+    setText(callersTitle, isAll ? 'Who fills it' : 'Top callers');
+    const { by } = insight;
+    [filled.hidden, pair.hidden] = [!isAll || Boolean(by), isAll];
+    fillOnce(byBox, by, () => (by ? [callers(`refused by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
+    if (isAll) return;
     fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
     fillOnce(allowed, insight.top_allowed, () => callers('allowed', insight.top_allowed, limit, output));
-    const { by } = insight;
-    fillOnce(fillers, by, () => (by ? [callers(`refused by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
   }
 
   async function readRule(key, line) {
@@ -137,7 +227,7 @@ export function open([domain, rule, number]) {
 
   async function readInsight() {
     const isShown = verdict.hasChildNodes();
-    if (document.hidden || isStale() || isShown && element.matches(':has(.actions:hover, .callers :focus-visible)')) return;
+    if (document.hidden || isStale() || isShown && element.matches(':has(.actions:hover, .callers :focus-visible, [name=callers]:focus)')) return;
     const limit = find(domain, rule, Number(number));
     if (!limit) return;
     try {
@@ -146,6 +236,12 @@ export function open([domain, rule, number]) {
       error.replaceChildren();
       if (insight) showInsight(limit);
       else fillOnce(verdict, 'none', () => h('p', 'Not watched: the setting insight.max_callers is off, or too small for all limits.'));
+      // The answer has all limits, so it is read less often.
+      if (insight && countsAll(insight) && performance.now() - filledAt > FILLERS_MS) {
+        filledAt = performance.now();
+        const all = await get('/top');
+        filled.replaceChildren(...[fillers(limit, all.limits, output)].flat());
+      }
     } catch (failure) {
       showError(error, failure);
     }
@@ -163,6 +259,8 @@ export function open([domain, rule, number]) {
       setText(missing, limit ? '' : 'The rules have no such limit now. A reload may have removed or renamed it.');
       setText(title, limit ? limit.label : rule);
       if (!limit) return;
+      const above = limitsAbove(limit);
+      fillOnce(parents, above.map((one) => [limitLink(one), one.label]), () => above.flatMap((one) => [' › ', h('a.name', { href: limitLink(one), title: one.rule }, one.label)]));
       setText(subtitle, `${limit.domain}: ${limit.rule} – ${limit.summary}`);
       const shadowed = shadowOf(limit);
       fillOnce(badges, [limit.verdict, limit.who, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
@@ -176,7 +274,8 @@ export function open([domain, rule, number]) {
       // A reload can put another limit here, or change its rule.
       if (shownKey !== keyOf(limit)) {
         shownKey = keyOf(limit);
-        [verdict, done, refused, allowed, fillers].forEach((node) => fillOnce(node, '', () => []));
+        fillOnce(otherBox, shownKey, () => otherLimitForm(limit, query));
+        [verdict, done, refused, allowed, byBox].forEach((node) => fillOnce(node, '', () => []));
         readInsight();
       }
       const key = `${shownKey} ${state.overview.server.id} ${state.overview.changes}`;

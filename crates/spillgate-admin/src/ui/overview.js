@@ -3,8 +3,8 @@
 import { chart } from './chart.js';
 import { faint, h, setAttribute, setText } from './dom.js';
 import { bytes, count, duration, left, perSecond, plural, rate, share, time } from './format.js';
-import { URGENT, limitLink, limitsTable } from './rows.js';
-import { overRate, passedRate, perSecondOf, rateOf, shadowOf, state } from './state.js';
+import { limitLink, limitsTable, needy, refusedShare } from './rows.js';
+import { perSecondOf, rateOf, shadowOf, state, sum } from './state.js';
 
 function tile(label, href) {
   const [value, note] = [h('p.value'), h('p.faint')];
@@ -16,6 +16,11 @@ function tile(label, href) {
   } };
 }
 
+function blockedText() {
+  const blocked = rateOf(state.requests, 'blocked');
+  return blocked === null ? 'How much they refuse is known in 2 seconds.' : `${rate(blocked)} / s are refused by blocks.`;
+}
+
 function storeTexts({ kind, url, up, error, latency_ns: latency }) {
   if (kind === 'memory') return ['in memory', 'Counts are in this server alone.'];
   const times = latency ? `Median ${duration(latency.median)}, 99 % within ${duration(latency.p99)}. ` : '';
@@ -23,17 +28,38 @@ function storeTexts({ kind, url, up, error, latency_ns: latency }) {
   return ['answers', `${times}${url ?? ''}`, 'good'];
 }
 
+// What needs attention now, the first thing first, as [text, limit]. docs/src/operating/page.md says which things these are.
+function needs() {
+  const { overview, store, memory, requests, shadows } = state;
+  const errors = rateOf(requests, 'errors');
+  return [
+    store.up === false && ['the shared store does not answer'],
+    errors > 0 && [`${rate(errors)} requests / s end with an error`],
+    !overview.reload_successful && ['the last reload of the rules failed'],
+    memory.full_requests > 0 && [`${plural(memory.full_requests, 'request')} found no space for a key`],
+    (overview.server.shadow || shadows?.all) && ['all rules are in shadow, so no limit refuses a request'],
+    ...needy().map((limit) => [`${shadowOf(limit) ? 'would refuse' : 'refuses'} ${share(refusedShare(limit), 1)} of its requests`, limit]),
+  ].filter(Boolean);
+}
+
+// What the line says if nothing needs attention.
+function calm() {
+  const { history } = state.requests;
+  const [rates, hasSteps] = [['allowed', 'refused'].map((field) => rateOf(state.requests, field)), history.allowed.length > 0];
+  if (rates.includes(null) && !hasSteps) return 'The first figures come in 2 seconds';
+  const [allowed, refused] = hasSteps ? [sum(history.allowed), sum(history.refused)] : rates;
+  if (allowed + refused === 0) return `Nothing needs attention: there were no requests in the last 10 ${hasSteps ? 'minutes' : 'seconds'}`;
+  return `Nothing needs attention: of the requests of the last 10 ${hasSteps ? 'minutes' : 'seconds'}, ${share(refused, allowed + refused)} were refused`;
+}
+
 function headline() {
-  const urgent = state.limits.filter((limit) => URGENT.includes(limit.verdict));
-  let [over, highest] = [null, 0];
-  for (const limit of state.limits) {
-    const now = rateOf(limit, 'refused');
-    if (now > highest) [over, highest] = [limit, now];
-  }
+  const [first, ...others] = needs();
   const total = plural(state.limits.length, 'limit');
-  const first = urgent.length ? `${urgent.length} of ${total} ${urgent.length === 1 ? 'needs' : 'need'} a look.`
-    : `No verdict asks for a change (${total}).`;
-  return [first, over];
+  if (!first) return [`${calm()} (${total}).`];
+  const number = others.length + 1;
+  const what = first[1] ? total : plural(number, 'thing');
+  const need = number === 1 ? 'needs' : 'need';
+  return [`${first[1] ? `${number} of ${what}` : what} ${need} attention${number === 1 ? ': ' : ', first: '}`, ...first];
 }
 
 export function open() {
@@ -41,14 +67,11 @@ export function open() {
   const [allowed, refused, errors] = [h('b'), h('b'), h('b')];
   const shareText = faint();
   const traffic = chart('All requests', [['allowed', 'allowed'], ['refused', 'refused'], ['errors', 'errors']], perSecond);
-  const first = h('span');
-  const mostLink = h('a');
-  const mostText = h('span');
-  const most = h('span', ' Most refusals now: ', mostLink, mostText);
+  const [first, firstLink, firstText] = [h('strong'), h('a.name'), h('span')];
   const limits = limitsTable();
   const element = h('div.view', { hidden: true },
     h('h1.unseen', 'Overview'),
-    h('p.lede', first, most),
+    h('p.lede', first, firstLink, firstText),
     h('section.traffic', { 'aria-label': 'All traffic' },
       h('dl.now', h('div', h('dt', 'Allowed / s'), h('dd', allowed)),
         h('div.refused', h('dt', 'Refused / s'), h('dd', refused, shareText)),
@@ -59,22 +82,26 @@ export function open() {
   let shown = null;
 
   function updateTiles() {
-    const { server, rules_loaded_ms, reload_successful } = state.overview;
+    const { server, rules: rulesNumber, rules_loaded_ms, reload_successful, limits_left_out } = state.overview;
     tiles.store.set(...storeTexts(state.store));
     const { keys, keys_max, process_bytes, full_requests } = state.memory;
     const full = keys_max ? `${count(keys)} of ${count(keys_max)} keys (${share(keys, keys_max)})` : plural(keys, 'key');
     tiles.memory.set(process_bytes === null ? 'unknown' : bytes(process_bytes), full + (full_requests ? `. ${plural(full_requests, 'request')} found no space for a key.` : ''), full_requests ? 'bad' : '');
     const blocks = state.blocks?.blocks.length ?? 0;
-    tiles.blocks.set(blocks ? plural(blocks, 'block') : 'none', blocks ? `${rate(rateOf(state.requests, 'blocked') ?? 0)} / s are refused by blocks.` : 'No caller is blocked.', blocks ? 'warn' : '');
+    tiles.blocks.set(blocks ? plural(blocks, 'block') : 'none', blocks ? blockedText() : 'No caller is blocked.');
     const { all, rules = [] } = state.shadows ?? {};
     const inShadow = state.limits.filter(shadowOf).length;
     const shadow = server.shadow ? ['all rules', 'A setting of this server: nothing is refused.', 'warn']
       : all ? ['all rules', `Nothing is refused by a rule, for ${left(all.until_ms - state.at_ms)}.`, 'warn']
-        : rules.length ? [inShadow ? plural(inShadow, 'limit') : 'yes', `${plural(rules.length, 'rule')} for a time.`, 'warn']
+        : rules.length ? [inShadow ? plural(inShadow, 'limit') : 'yes', `${plural(rules.length, 'rule')} for a time.`]
           : inShadow ? [plural(inShadow, 'limit'), 'The rules file says so.']
           : ['none', 'Rules refuse what is over their limit.'];
     tiles.shadow.set(...shadow);
-    tiles.rules.set(plural(state.limits.length, 'limit'), `${reload_successful ? 'Loaded' : 'The last reload failed. In use since'} ${time(rules_loaded_ms)}`, reload_successful ? '' : 'bad');
+    const limited = new Set(state.limits.map(({ domain, rule }) => `${domain}\0${rule}`)).size;
+    // A rule without a limit leads to the rules below it.
+    const known = limits_left_out > 0 || limited === rulesNumber ? '' : `, ${count(limited)} of them with limits`;
+    tiles.rules.set(plural(state.limits.length + limits_left_out, 'limit'),
+      `${plural(rulesNumber, 'rule')}${known}. ${reload_successful ? 'Loaded' : 'The last reload failed. In use since'} ${time(rules_loaded_ms)}.`, reload_successful ? '' : 'bad');
   }
 
   function updateTraffic() {
@@ -82,20 +109,20 @@ export function open() {
     const now = ['allowed', 'refused', 'errors'].map((field) => rateOf(requests, field));
     [allowed, refused, errors].forEach((node, index) => setText(node, rate(now[index])));
     setText(shareText, now[0] + now[1] > 0 ? ` ${share(now[1], now[0] + now[1])}` : '');
+    // Zero is no alarm, so it has no colour.
+    setAttribute(refused.parentNode.parentNode, 'class', now[1] > 0 ? 'refused some' : 'refused');
     setAttribute(errors.parentNode.parentNode, 'class', now[2] > 0 ? 'errors some' : 'errors');
     if (shown !== overview) {
       const { history } = requests;
       traffic.set([history.allowed, history.refused, history.errors].map(perSecondOf), overview);
     }
-    const [sentence, limit] = headline();
+    const [sentence, text = '', limit] = headline();
     setText(first, sentence);
-    most.hidden = !limit;
-    if (limit) {
-      setText(mostLink, limit.label);
-      setAttribute(mostLink, 'href', limitLink(limit));
-      const [over, all] = [rateOf(limit, 'refused'), passedRate(limit) + overRate(limit)];
-      setText(mostText, `, ${rate(over)} / s (${share(over, all)} of its requests).`);
-    }
+    firstLink.hidden = !limit;
+    setText(firstLink, limit?.label ?? '');
+    setAttribute(firstLink, 'href', limit ? limitLink(limit) : null);
+    setAttribute(firstLink, 'title', limit?.label ?? null);
+    setText(firstText, text && `${limit ? ' ' : ''}${text}.`);
   }
 
   return {

@@ -6,16 +6,18 @@ import { count, plural, rate, share, verdict as verdictText } from './format.js'
 import { overRate, passedRate, shadowOf, state, sum } from './state.js';
 
 const SEARCH_FROM = 10;
-// Verdicts that ask for a change.
-export const URGENT = ['above_rate', 'never_passes', 'bursts'];
-// Verdicts that say nothing about the limit.
+// Verdicts that ask for attention, and those that say nothing about the limit.
+const URGENT = ['above_rate', 'never_passes', 'bursts'];
 const UNKNOWN = [null, 'too_early', 'unclear'];
+// Without a verdict, a limit that refuses more than this share needs attention. "Effective" has the same bound.
+const SHARE_MAX = 0.1;
+const [IDLE, BUSY, REFUSES, JUDGED] = [0, 1, 2, 3];
 
 export const limitLink = (limit) => `#/limit/${[limit.domain, limit.rule, limit.number].map(encodeURIComponent).join('/')}`;
 
 // The order of each column: the highest comes first.
 const ORDERS = {
-  attention: (limit) => rank(limit) * 1e15 + limit.attention * 1e12 + (overRate(limit) ?? 0),
+  attention: (limit) => rank(limit) * 1e15 + (rank(limit) === JUDGED ? limit.attention * 1e12 : 0) + (overRate(limit) ?? 0),
   name: null,
   allowed: (limit) => passedRate(limit) ?? 0,
   refused: (limit) => overRate(limit) ?? 0,
@@ -23,14 +25,19 @@ const ORDERS = {
 };
 const COLUMNS = [['name', 'Limit'], ['allowed', 'Allowed / s'], ['refused', 'Refused / s'], [null, 'Last 10 minutes'], ['share', 'Share refused'], ['attention', 'Verdict']];
 
-// Limits with a verdict that asks for a change come first, then those that refuse without a verdict.
+// Limits with a verdict that asks for attention come first, then those that refuse much without a verdict. Idle ones are last.
 function rank(limit) {
-  if (URGENT.includes(limit.verdict)) return 2;
-  return UNKNOWN.includes(limit.verdict) && refusedShare(limit) > 0 ? 1 : 0;
+  if (URGENT.includes(limit.verdict)) return JUDGED;
+  const part = refusedShare(limit);
+  if (UNKNOWN.includes(limit.verdict) && part > SHARE_MAX) return REFUSES;
+  return part === null ? IDLE : BUSY;
 }
 
-// The share of the last ten minutes, or of the last seconds if there is no history yet.
-function refusedShare(limit) {
+// The limits that need attention, the first one first. docs/src/operating/page.md says which these are.
+export const needy = () => state.limits.filter((limit) => rank(limit) >= REFUSES).sort((a, b) => ORDERS.attention(b) - ORDERS.attention(a));
+
+// The share of the last ten minutes, or of the last seconds if there is no history yet. Null without requests.
+export function refusedShare(limit) {
   const [allowed, refused] = tenMinutes(limit);
   return allowed + refused > 0 ? refused / (allowed + refused) : null;
 }
@@ -54,15 +61,19 @@ export function verdictBadge(limit) {
 function makeRow() {
   const link = h('a');
   const [allowed, refused] = [h('td.number'), h('td.number')];
-  const [domain, small, reason] = [faint(), faint(), h('span.reason')];
+  const [domain, parents, own, small] = [h('span.domain'), h('span.parents'), h('span.own'), h('span')];
+  const path = h('span.path.faint', domain, parents, own, small);
+  // A long reason is cut, and a click shows all of it.
+  const why = h('summary');
+  const reason = h('details.reason', why);
   const [refusedText, verdict, mark] = [h('span'), h('span'), h('span')];
   const picture = spark(['refused', 'allowed'], 120, 28);
   const part = bar('refused');
   const shareCell = h('td.number', refusedText, part.element);
-  const element = h('tr', h('th', { scope: 'row' }, h('span.title', link, mark), domain, small), allowed, refused,
+  const element = h('tr', h('th', { scope: 'row' }, h('span.title', link, mark), path), allowed, refused,
     h('td.picture', picture.element), shareCell, h('td.verdict', verdict, reason));
   COLUMNS.forEach(([, text], index) => index > 0 && element.children[index].setAttribute('data-head', text));
-  const parts = { link, domain, small, allowed, refused, refusedText, part, picture, verdict, reason, mark };
+  const parts = { element, link, path, domain, parents, own, small, allowed, refused, refusedText, part, picture, verdict, reason, why, mark };
   return { element, parts };
 }
 
@@ -77,15 +88,23 @@ function updateRow(row, limit) {
   row.limit = limit;
   setAttribute(row.link, 'href', limitLink(limit));
   setText(row.link, limit.label);
-  setText(row.domain, `${limit.domain}: ${limit.rule}`);
-  setText(row.small, ` · ${limit.summary}`);
+  setAttribute(row.link, 'title', limit.label);
+  // A narrow column cuts the parents first, because the last entry says more of the rule.
+  const at = limit.rule.lastIndexOf(' > ') + 1;
+  setText(row.domain, `${limit.domain}: `);
+  setText(row.parents, limit.rule.slice(0, at));
+  setText(row.own, limit.rule.slice(at));
+  setText(row.small, limit.label === limit.summary.slice(0, limit.label.length) ? limit.summary.slice(limit.label.length) : ` · ${limit.summary}`);
+  setAttribute(row.path, 'title', `${limit.domain}: ${limit.rule} · ${limit.summary}`);
   const [wasAllowed, wasRefused] = tenMinutes(limit);
   setText(row.refusedText, share(wasRefused, wasAllowed + wasRefused));
   row.part.set(wasRefused, wasAllowed + wasRefused);
+  // A narrow screen leaves out the zeros of an idle limit.
+  setAttribute(row.element, 'class', rank(limit) === IDLE ? 'idle' : null);
   row.picture.set([limit.history.passed, limit.history.over], `Last ten minutes: ${plural(wasAllowed, 'request')} allowed, ${count(wasRefused)} refused`);
   fillOnce(row.verdict, [limit.verdict, limit.who], () => verdictBadge(limit));
-  setText(row.reason, limit.reason ?? '');
-  setAttribute(row.reason, 'title', limit.reason ?? null);
+  setText(row.why, limit.reason ?? '');
+  row.reason.hidden = !limit.reason;
 }
 
 // The table, with a field to search it. `isNew` says that the overview was read again.

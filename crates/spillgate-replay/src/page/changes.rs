@@ -1,11 +1,11 @@
 //! The sections that compare: the old rules with the new ones, and each suggestion with the limit of today.
 
 use maud::{Markup, html};
-use spillgate::text::thousands;
 
+use super::limit::folded;
 use super::table::Table;
 use super::timeline;
-use super::words::{badge, count, limit_name, name, seen, share, units_of};
+use super::words::{badge, count, limit_name, name, number, seen, share, units_of};
 use crate::report::{
     Agreement, CallerChange, Comparison, Counts, LimitChange, ReplayReport, RunReport, SuggestionResult,
 };
@@ -30,8 +30,7 @@ pub(super) fn comparison(comparison: &Comparison, old: Option<&RunReport>) -> Ma
             (limits(&comparison.limits))
             (callers(comparison))
             @if let Some(old) = old {
-                h3 { "The old rules over time" }
-                (timeline::figure(&old.timeline, None))
+                (folded("The old rules over time", &timeline::figure(&old.timeline, None)))
             }
         }
     }
@@ -45,7 +44,7 @@ const fn sum(requests: &Agreement) -> u64 {
 fn agreement(requests: &Agreement) -> Markup {
     let all = sum(requests);
     let row = |what: &str, allowed: u64, refused: u64| {
-        let cell = |number| html! { (thousands(number)) " (" (share(number, all)) ")" };
+        let cell = |number| part(number, all);
         vec![html! { (what) }, cell(allowed), cell(refused)]
     };
     Table {
@@ -65,9 +64,7 @@ fn limits(limits: &[LimitChange]) -> Markup {
         return html! {};
     }
     let counts = |counts: Option<Counts>| match counts {
-        Some(Counts { allowed, refused }) => {
-            html! { (thousands(refused)) " (" (share(refused, allowed.saturating_add(refused))) ")" }
-        }
+        Some(Counts { allowed, refused }) => part(refused, allowed.saturating_add(refused)),
         None => html! { "does not exist" },
     };
     let row = |limit: &LimitChange| {
@@ -92,9 +89,9 @@ fn limits(limits: &[LimitChange]) -> Markup {
 fn difference(old: u64, new: u64) -> Markup {
     html! {
         @match old.cmp(&new) {
-            std::cmp::Ordering::Less => { "+" (thousands(new - old)) },
+            std::cmp::Ordering::Less => { "+" (number(new - old)) },
             std::cmp::Ordering::Equal => { "0" },
-            std::cmp::Ordering::Greater => { "−" (thousands(old - new)) },
+            std::cmp::Ordering::Greater => { "−" (number(old - new)) },
         }
     }
 }
@@ -106,9 +103,9 @@ fn callers(comparison: &Comparison) -> Markup {
     let row = |change: &CallerChange| {
         vec![
             seen(&change.caller),
-            html! { (thousands(change.requests)) },
-            html! { (thousands(change.old_refused)) },
-            html! { (thousands(change.new_refused)) },
+            html! { (number(change.requests)) },
+            html! { (number(change.old_refused)) },
+            html! { (number(change.new_refused)) },
             difference(change.old_refused, change.new_refused),
         ]
     };
@@ -119,7 +116,7 @@ fn callers(comparison: &Comparison) -> Markup {
         rows: comparison.callers.iter().map(row).collect(),
     };
     html! {
-        (table.markup())
+        details { summary { "Callers whose refusals change the most" } (table.markup()) }
         @if comparison.further_callers > 0 {
             p class="note" { "The refusals of " (count(comparison.further_callers, "further caller")) " change too." }
         }
@@ -129,32 +126,34 @@ fn callers(comparison: &Comparison) -> Markup {
     }
 }
 
+/// Returns a number and its share: `500 (2.5 %)`. The two can be on two lines.
+fn part(part: u64, whole: u64) -> Markup {
+    html! { (number(part)) " (" (share(part, whole)) ")" }
+}
+
 /// Returns how many requests all rules together would refuse with a suggestion, and how many of these pass today.
 fn together(requests: &Agreement) -> Markup {
     let Agreement { both_refuse, only_new_refuses, .. } = *requests;
     let refused = both_refuse.saturating_add(only_new_refuses);
     html! {
-        (thousands(refused)) " (" (share(refused, sum(requests))) ")"
-        @if only_new_refuses > 0 { ", of which " (thousands(only_new_refuses)) " pass today" }
+        (part(refused, sum(requests)))
+        @if only_new_refuses > 0 { " " span class="note" { (number(only_new_refuses)) " of them pass today" } }
     }
 }
 
 /// Returns a table with the effect of each suggestion.
 pub(super) fn suggestions(report: &ReplayReport) -> Markup {
     let row = |result: &SuggestionResult| {
-        let refused = |counts: Counts| {
-            html! { (thousands(counts.refused)) " (" (share(counts.refused, counts.allowed.saturating_add(counts.refused))) ")" }
-        };
+        let refused = |counts: Counts| part(counts.refused, counts.allowed.saturating_add(counts.refused));
         vec![
             limit_name(&result.limit),
             html! {
                 (units_of(&result.limit, result.suggested_limit))
-                @if let Some(burst) = result.suggested_burst { ", burst " (thousands(burst)) }
+                @if let Some(burst) = result.suggested_burst { ", burst " (number(burst)) }
             },
             refused(result.today),
             refused(result.then),
             together(&result.requests),
-            badge(Some((result.verdict_today, result.who_today))),
             html! { @if let Some(then) = result.verdict_then.zip(result.who_then) { (badge(Some(then))) } @else { "not known" } },
         ]
     };
@@ -166,7 +165,6 @@ pub(super) fn suggestions(report: &ReplayReport) -> Markup {
             "it refuses today",
             "it refuses then",
             "all rules refuse then",
-            "verdict today",
             "verdict then",
         ],
         numbers: &[2, 3, 4],

@@ -1,10 +1,9 @@
 //! The pictures of callers: which burst they need, and how much of the limit they use.
 
 use maud::{Markup, html};
-use spillgate::text::thousands;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
-use super::words::{count, quota, short, times};
+use super::words::{count, number, quota, short, times};
 use crate::report::{Bar, Period};
 use spillgate::rules::LimitDescription;
 
@@ -50,7 +49,9 @@ pub(super) fn bursts(limit: &LimitDescription, period: &Period) -> Markup {
                     " in each direction."
                 }
             }
-            (picture(&format!("Callers by the burst that they need. {says}"), TOP + HEIGHT + BOTTOM, &body))
+            @if shows_more_than_words(bars) {
+                (picture(&format!("Callers by the burst that they need. {says}"), TOP + HEIGHT + BOTTOM, &body))
+            }
         }
     }
 }
@@ -67,7 +68,7 @@ fn bursts_in_words(limit: &LimitDescription, period: &Period) -> String {
         (_, 0) => "No caller needs".to_owned(),
         (least, most) if least == most && most == 1 => "1 caller needs".to_owned(),
         (least, most) if least == most => format!("{} need", count(most, "caller")),
-        (least, most) => format!("{} to {} need", thousands(least), count(most, "caller")),
+        (least, most) => format!("{} to {} need", number(least), count(most, "caller")),
     };
     format!("{more} more than {} at once, of {}{sampled}.", short(capacity), count(all, "caller"))
 }
@@ -177,7 +178,9 @@ pub(super) fn uses(limit: &LimitDescription, period: &Period) -> Markup {
             figcaption {
                 strong { "Callers by their highest use of the limit. " } (times(period.from_ns, period.to_ns)) ": " (says)
             }
-            (picture(&format!("Callers by use of {}. {says}", quota(limit)), TOP + HEIGHT + BOTTOM, &body))
+            @if shows_more_than_words(bars) {
+                (picture(&format!("Callers by use of {}. {says}", quota(limit)), TOP + HEIGHT + BOTTOM, &body))
+            }
         }
     }
 }
@@ -186,12 +189,17 @@ fn uses_in_words(period: &Period) -> String {
     let all = sum(&period.used, |_, _| true);
     let near = sum(&period.used, |from, _| from >= NEAR);
     let sampled = if is_sampled(period) { " of the sample" } else { "" };
-    let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", thousands(near), count(all, "caller"));
+    let mut says = format!("{} of {}{sampled} use more than 95\u{a0}%.", number(near), count(all, "caller"));
     let [.., hour] = &period.report.spans;
     if let Some(share) = &hour.use_share {
         says += &format!(" Half of all callers use at most {:.0}\u{a0}%.", (100.0 * share.median.at_least).ceil());
     }
     says
+}
+
+/// Returns whether a picture of the bars says more than its words. One bar alone does not.
+fn shows_more_than_words(bars: &[Bar]) -> bool {
+    bars.iter().filter(|bar| bar.callers > 0).count() > 1
 }
 
 /// Returns the bars, and the lines behind them.

@@ -2,11 +2,12 @@
 
 use maud::{Markup, html};
 use spillgate::insight::{Verdict, Who};
-use spillgate::text::thousands;
 use spillgate_service::text::clean;
 
 use super::table::{Table, bar};
-use super::words::{Seen, advice, badge, count, limit_name, quota, seen, share, time, times, wait};
+use super::words::{
+    Seen, advice, badge, count, limit_name, needs_attention, number, quota, seen, share, time, times, wait,
+};
 use super::{histogram, timeline};
 use crate::report::{
     Agreement, CallerCounts, Counts, LimitCallers, LimitReport, Period, Refusal, SuggestionResult, VerdictHours,
@@ -29,17 +30,29 @@ pub(super) fn section(index: usize, limit: &LimitReport, result: Option<&Suggest
             @if let Some(whole_log) = &limit.whole_log { p class="reason" { (seen(&whole_log.reason)) } }
             @if let Some(period) = &limit.period { (hour(limit, period)) }
             (fix(limit, result))
-            (timeline::figure(&limit.timeline, judged))
-            @if let Some(period) = &limit.period {
-                div class="pair" {
-                    (histogram::bursts(&limit.limit, period))
-                    (histogram::uses(&limit.limit, period))
-                }
+            // A reader seldom needs the picture of a limit that does its job.
+            @if needs_attention(verdict) {
+                (timeline::figure(&limit.timeline, judged))
+            } @else {
+                details { summary { "Requests over time" } (timeline::figure(&limit.timeline, judged)) }
             }
-            (callers(&limit.callers))
+            (folded("Callers", &callers(&limit.callers)))
+            @if let Some(period) = &limit.period {
+                (folded("What callers need", &pictures(limit, period)))
+            }
             (refusals(limit))
         }
     }
+}
+
+/// Returns a part that a reader opens with a click, so that a page of many limits stays short. It is open on paper.
+pub(super) fn folded(name: &str, part: &Markup) -> Markup {
+    html! { @if !part.0.is_empty() { details { summary { (name) } (part) } } }
+}
+
+fn pictures(limit: &LimitReport, period: &Period) -> Markup {
+    let (bursts, uses) = (histogram::bursts(&limit.limit, period), histogram::uses(&limit.limit, period));
+    html! { @if !bursts.0.is_empty() || !uses.0.is_empty() { div class="pair" { (bursts) (uses) } } }
 }
 
 pub(super) fn verdict(limit: &LimitReport) -> Option<Seen> {
@@ -105,7 +118,7 @@ fn fix(limit: &LimitReport, result: Option<&SuggestionResult>) -> Markup {
                     @let (today, then) = (result.today, result.then);
                     "On this log, the limit would then refuse "
                     (instead((then.refused, sum(then)), (today.refused, sum(today)), "its requests"))
-                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) " " }
+                    @if let Some(then) = result.verdict_then.zip(result.who_then) { "Its verdict would be: " (badge(Some(then))) ". " }
                     (all_rules(&result.requests))
                 } @else {
                     "These rules have the numbers that fit. Use " code { "--suggest" } " to see what they would do on this log."
@@ -137,9 +150,9 @@ fn instead(then: (u64, u64), today: (u64, u64), of: &str) -> Markup {
     let (part_then, part_today) = (share(then.0, then.1), share(today.0, today.1));
     html! {
         @if then.0 == today.0 {
-            "as many of " (of) " as today: " strong { (thousands(then.0)) } ". "
+            "as many of " (of) " as today: " strong { (number(then.0)) } ". "
         } @else if part_then == part_today {
-            strong { (thousands(then.0)) } " of " (of) " instead of " strong { (thousands(today.0)) } ". "
+            strong { (number(then.0)) } " of " (of) " instead of " strong { (number(today.0)) } ". "
         } @else {
             strong { (part_then) } " of " (of) " instead of " strong { (part_today) } ". "
         }
@@ -171,8 +184,8 @@ fn callers(callers: &LimitCallers) -> Markup {
             p class="note" {
                 "Counted over the whole log, for each of " (count(callers.counted, "caller")) "."
                 @if further_allowed > 0 || further_refused > 0 {
-                    " There are further callers, which are counted only together: " (thousands(further_allowed))
-                    " of their requests are allowed, and " (thousands(further_refused)) " are refused."
+                    " There are further callers, which are counted only together: " (number(further_allowed))
+                    " of their requests are allowed, and " (number(further_refused)) " are refused."
                 }
             }
         }
@@ -186,9 +199,9 @@ fn top(
     counted: fn(&Counts) -> u64,
 ) -> Option<Markup> {
     let row = |CallerCounts { caller, counts }: &CallerCounts| {
-        let (number, all) = (counted(counts), counts.allowed.saturating_add(counts.refused));
-        let part = number as f64 / all.max(1) as f64;
-        vec![seen(caller), html! { (thousands(number)) }, html! { (share(number, all)) (bar(part, what)) }]
+        let (of_caller, all) = (counted(counts), counts.allowed.saturating_add(counts.refused));
+        let part = of_caller as f64 / all.max(1) as f64;
+        vec![seen(caller), html! { (number(of_caller)) }, html! { (share(of_caller, all)) (bar(part, what)) }]
     };
     let rows: Vec<_> = callers.iter().take(MOST_CALLERS).map(row).collect();
     (!rows.is_empty()).then(|| {

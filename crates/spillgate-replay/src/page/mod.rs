@@ -78,6 +78,8 @@ fn suggestion<'r>(report: &'r ReplayReport, limit: &LimitReport) -> Option<&'r S
 mod tests {
     use std::collections::BTreeMap;
 
+    use spillgate::insight::{Verdict, Who};
+
     use super::*;
 
     #[test]
@@ -113,6 +115,37 @@ mod tests {
         let page = page(&report).replace('\u{a0}', " ");
         assert!(!page.contains("No limit needs attention"), "{page}");
         assert!(page.contains("For 1 limit, it is not known whether the rules work."), "{page}");
+    }
+
+    #[test]
+    fn a_limit_that_could_be_lower_needs_no_attention() {
+        let mut report = crate::sample::sample();
+        for whole_log in report.runs[0].limits.iter_mut().filter_map(|limit| limit.whole_log.as_mut()) {
+            (whole_log.verdict, whole_log.who) = (Verdict::NeverBinding, Who::Nobody);
+        }
+        let page = page(&report).replace('\u{a0}', " ");
+        assert!(page.contains("2 limits could be lower.") && !page.contains("need attention."), "{page}");
+        assert!(page.contains("▽") && !page.contains("▲"), "{page}");
+    }
+
+    #[test]
+    fn one_bar_alone_has_words_and_no_picture() {
+        let mut report = crate::sample::sample();
+        let picture = "aria-label=\"Callers by the burst that they need.";
+        assert!(page(&report).contains(picture));
+        for period in report.runs[0].limits.iter_mut().filter_map(|limit| limit.period.as_mut()) {
+            period.burst_needed[1..].iter_mut().for_each(|bar| bar.callers = 0);
+        }
+        let page = page(&report);
+        assert!(!page.contains(picture) && page.contains("Burst that callers need, in units."), "{page}");
+    }
+
+    #[test]
+    fn a_sentence_begins_after_a_badge() {
+        let page = page(&crate::sample::sample());
+        let (_, after) = page.split_once("Its verdict would be: ").expect("a suggestion has a verdict");
+        let (badge, sentence) = after.split_once(". ").expect("the sentence ends");
+        assert!(badge.ends_with("</span>") && sentence.starts_with("All rules together"), "{after}");
     }
 
     /// Returns the colours of the blocks that begin with `:root`: light, dark and print. Print changes some colours of

@@ -2,12 +2,11 @@
 
 use maud::{Markup, html};
 use spillgate::insight::Verdict;
-use spillgate::text::thousands;
 
 use super::limit::{verdict, what_to_do};
 use super::table::{Table, bar};
 use super::timeline;
-use super::words::{badge, count, limit_name, needs_attention, quota, requests, seen, share, times};
+use super::words::{badge, count, limit_name, needs_attention, number, quota, requests, seen, share, times};
 use crate::report::{LimitReport, LogSummary, ReplayReport, RunReport};
 
 pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
@@ -30,6 +29,7 @@ pub(super) fn section(report: &ReplayReport, run: &RunReport) -> Markup {
 fn lede(run: &RunReport) -> Markup {
     let all = requests(run);
     let attention = run.limits.iter().filter(|limit| needs_attention(verdict(limit))).count();
+    let lower = run.limits.iter().filter(|limit| matches!(verdict(limit), Some((Verdict::NeverBinding, _)))).count();
     let unknown = run
         .limits
         .iter()
@@ -42,7 +42,7 @@ fn lede(run: &RunReport) -> Markup {
             "These rules would have refused none of " (count(all, "request")) ". "
         } @else {
             "These rules would have refused " strong { (share(run.refused_requests, all)) } " of "
-            (count(all, "request")) ": " (thousands(run.refused_requests)) ". "
+            (count(all, "request")) ": " (number(run.refused_requests)) ". "
         }
         @match (attention, run.limits.len()) {
             (_, 0) => "The rules have no limits.",
@@ -50,6 +50,11 @@ fn lede(run: &RunReport) -> Markup {
             (0, _) => "No limit needs attention.",
             (1, limits) => { strong { "1 of " (count(limits as u64, "limit")) " needs attention." } },
             (attention, limits) => { strong { (attention) " of " (count(limits as u64, "limit")) " need attention." } },
+        }
+        @match lower {
+            0 => "",
+            1 => " 1 limit could be lower.",
+            lower => { " " (count(lower as u64, "limit")) " could be lower." },
         }
         @if unknown > 0 { " For " (count(unknown as u64, "limit")) ", it is not known whether the rules work." }
     }
@@ -121,7 +126,7 @@ fn limits(run: &RunReport) -> Markup {
             },
             badge(verdict),
             html! { (share(limit.refused_requests, all)) (bar(part, "refused")) },
-            html! { (thousands(all)) },
+            html! { (number(all)) },
             what_to_do(limit),
         ]
     };

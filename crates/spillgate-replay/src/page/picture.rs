@@ -10,10 +10,16 @@ pub(super) const TOP: f64 = 18.0;
 /// The space below a plot, for the labels of its axis.
 pub(super) const BOTTOM: f64 = 22.0;
 
-/// Returns a number of at least `highest` that people like to read: 1, 2 or 5 times a power of ten.
+/// Returns a number that people like to read, and that is at least `highest`, but at most a third more. So a picture
+/// fills its height.
 pub(super) fn rounded_up(highest: f64) -> f64 {
     let power = 10_f64.powi(highest.max(1.0).log10().floor() as i32);
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= highest);
+    // Small numbers are counts, which are whole.
+    if highest <= 10.0 {
+        return highest.ceil().max(1.0);
+    }
+    let step =
+        [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].into_iter().find(|step| step * power >= highest);
     step.unwrap_or(10.0) * power
 }
 
@@ -31,7 +37,8 @@ pub(super) fn picture(says: &str, height: f64, body: &Markup) -> Markup {
 /// height`.
 pub(super) fn lines(top: f64, height: f64, highest: f64, unit: &str) -> Markup {
     let mut values = vec![0.0, highest / 2.0, highest];
-    if highest < 2.0 || height < 80.0 {
+    // Half a request is no number.
+    if highest % 2.0 > 0.0 || height < 80.0 {
         values.remove(1);
     }
     html! {
@@ -62,9 +69,13 @@ mod tests {
 
     #[test]
     fn the_highest_line_is_at_least_the_highest_value() {
-        let cases = [(0.0, 1.0), (1.0, 1.0), (3.0, 5.0), (5.1, 10.0), (1_001.0, 2_000.0), (1.8e19, 2e19)];
+        let cases = [(0.0, 1.0), (1.0, 1.0), (3.0, 3.0), (5.1, 6.0), (7.0, 7.0), (1_001.0, 1_200.0), (1.8e19, 2e19)];
         for (highest, expected) in cases {
             assert!((rounded_up(highest) / expected - 1.0).abs() < 1e-9, "{highest}: {}", rounded_up(highest));
+        }
+        for highest in 1..5_000 {
+            let up = rounded_up(f64::from(highest)) / f64::from(highest);
+            assert!((1.0 - 1e-9..1.34).contains(&up), "{highest}: {up}");
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use maud::{Markup, html};
 
+/// With at most this many columns, a table stays a table on a narrow screen.
+const MOST_SHORT: usize = 3;
+
 /// A table. The first cell of each row is the heading of the row.
 pub(super) struct Table {
     /// What the table shows, for people and for screen readers.
@@ -19,7 +22,7 @@ impl Table {
     pub(super) fn markup(self) -> Markup {
         let class = |column: usize| if self.numbers.contains(&column) { "number" } else { "text" };
         html! {
-            table role="table" {
+            table role="table" class=[(self.heads.len() <= MOST_SHORT).then_some("short")] {
                 caption { (self.caption) }
                 thead role="rowgroup" {
                     tr role="row" {

@@ -6,12 +6,11 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use spillgate::text::thousands;
 
 use crate::calendar::utc;
 
 use super::picture::{BOTTOM, TOP, label, lines, percent, picture, rounded_up};
-use super::words::{count, duration, share, times};
+use super::words::{count, duration, number, share, times};
 use crate::report::{Counts, Timeline};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -62,7 +61,10 @@ pub(super) fn figure(timeline: &Timeline, judged: Option<(u64, u64)>) -> Markup 
     let says = summary(timeline);
     let is_refused = points.iter().any(|point| point.refused > 0);
     let height = TOP + ALL + if is_refused { TOP + REFUSED } else { 0.0 } + BOTTOM;
-    let unit = format!("requests in each {}", duration(timeline.step_ns));
+    // A step of many days needs no parts of a second.
+    let step_ns =
+        if timeline.step_ns < SECOND_NS { timeline.step_ns } else { timeline.step_ns / SECOND_NS * SECOND_NS };
+    let unit = format!("requests in each {}", duration(step_ns));
     let body = html! {
         (plot(TOP, ALL, points, |point| (point.allowed, point.refused), &unit))
         @if is_refused {
@@ -105,7 +107,7 @@ fn summary(timeline: &Timeline) -> String {
     format!(
         "{all}. {} are refused. The step with the most refusals is {when}: {} of {in_step}.",
         share(refused, allowed.saturating_add(refused)),
-        thousands(point.refused),
+        number(point.refused),
         in_step = count(in_step, "request"),
     )
 }

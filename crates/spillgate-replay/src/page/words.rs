@@ -27,9 +27,14 @@ pub(super) fn seen(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
 
+/// Returns a number as it is, or rounded if it is so long that it would make a table too wide: `12,345`, `18.4E`.
+pub(super) fn number(number: u64) -> String {
+    if number < 1_000_000_000_000 { thousands(number) } else { short(number as f64) }
+}
+
 /// Returns a number with its noun: `1 request`, `2,000 requests`.
-pub(super) fn count(number: u64, noun: &str) -> String {
-    text::count(thousands(number), noun).replacen(' ', &FIXED_SPACE.to_string(), 1)
+pub(super) fn count(of: u64, noun: &str) -> String {
+    text::count(number(of), noun).replacen(' ', &FIXED_SPACE.to_string(), 1)
 }
 
 /// Returns a part in percent. It is 0 % or 100 % only if the part is nothing or everything.
@@ -105,17 +110,18 @@ pub(super) const fn advice_of(judged: Option<Seen>) -> &'static str {
     }
 }
 
-/// Returns whether the reader should change something.
+/// Returns whether the reader should change something now. A limit that never binds only could be lower.
 pub(super) const fn needs_attention(judged: Option<Seen>) -> bool {
     match judged {
+        Some((Verdict::NeverBinding, _)) | None => false,
         Some((verdict, who)) => matches!(verdict.urgency(who), Urgency::High | Urgency::Low),
-        None => false,
     }
 }
 
 /// Returns a verdict with a sign, so that colours are not needed.
 pub(super) fn badge(judged: Option<Seen>) -> Markup {
     let (class, sign) = match judged.map_or(Urgency::Unknown, |(verdict, who)| verdict.urgency(who)) {
+        _ if matches!(judged, Some((Verdict::NeverBinding, _))) => ("faint", "▽"),
         Urgency::High => ("bad", "✕"),
         Urgency::Low => ("warn", "▲"),
         Urgency::None => ("good", "✓"),

@@ -19,9 +19,14 @@ const WAYS = [
   { name: 'light', scheme: 'light', width: 1200, height: 900, axe: {} },
   { name: 'dark', scheme: 'dark', width: 1200, height: 900, axe: { runOnly: ['color-contrast', 'link-in-text-block'] } },
   { name: 'phone', scheme: 'light', width: 360, height: 740, axe: {} },
-  { name: 'dark-phone', scheme: 'dark', width: 320, height: 640 },
+  { name: 'dark-phone', scheme: 'dark', width: 320, height: 640, axe: {} },
   { name: 'without-policy', scheme: 'light', width: 1200, height: 900, withoutPolicy: true },
 ];
+
+// At none of these widths, a page scrolls sideways.
+const WIDTHS = [320, 390, 600, 704, 768, 900, 1024, 1100, 1440];
+// Of these there are pictures.
+const PICTURED = [320, 390, 768, 1024, 1440];
 
 function readArguments(list) {
   const [tools, chromium, ...rest] = list;
@@ -67,6 +72,7 @@ async function open(browser, file, way, axe, found) {
     wide: document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth,
   }));
   found.titles.push(title);
+  if (way.name === 'phone') found.phone_height = await page.evaluate(() => document.scrollingElement.scrollHeight);
   if (hacked !== undefined) found.scripts.push(`${way.name}: window.hacked is ${hacked}`);
   if (wide) found.too_wide.push(way.name);
   found.active.push(...await page.evaluate(activeParts));
@@ -76,6 +82,14 @@ async function open(browser, file, way, axe, found) {
     found.violations.push(...violationTexts(way.name, results));
   }
   return page;
+}
+
+async function checkWidths(page, way, folder, file, found) {
+  for (const width of WIDTHS) {
+    await page.setViewport({ width, height: way.height, deviceScaleFactor: 1 });
+    if (await page.evaluate(() => document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth)) found.too_wide.push(`${way.name} at ${width}`);
+    if (folder && PICTURED.includes(width)) await page.screenshot({ path: join(folder, `${basename(file, '.html')}-${width}-${way.name}.png`), fullPage: true });
+  }
 }
 
 async function takePictures(page, way, folder, file) {
@@ -90,11 +104,13 @@ const { tools, chromium, pictures, pages } = readArguments(process.argv.slice(2)
 const { browser, axe, asked, close } = await launch(tools, chromium, false);
 try {
   for (const file of pages) {
-    const found = { page: basename(file), titles: [], scripts: [], active: [], requests: [], violations: [], too_wide: [] };
+    const found = { page: basename(file), titles: [], scripts: [], active: [], requests: [], violations: [], phone_height: 0, too_wide: [] };
     asked.length = 0;
     for (const way of WAYS) {
       const page = await open(browser, file, way, axe, found);
       if (pictures && !way.withoutPolicy) await takePictures(page, way, pictures, file);
+      // A dark page has the same shape.
+      if (way.name === 'light' || (pictures && way.name === 'dark')) await checkWidths(page, way, pictures, file, found);
       await page.close();
     }
     // A browser also requests a few addresses for itself. A page without scripts can request only hosts that its text names.

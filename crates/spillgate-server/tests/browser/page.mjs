@@ -62,12 +62,19 @@ const live = (page) => until(page, '#live', /^Live /);
 // Clicks an element. Clicks are counted, because an operator should need few.
 let clicks = 0;
 async function click(page, selector, wanted = /(?:)/) {
-  await until(page, selector, wanted);
   clicks += 1;
-  for (const node of await page.$$(selector)) {
-    if (await node.evaluate((node, source) => node.checkVisibility() && new RegExp(source).test(node.textContent), wanted.source)) return node.click();
+  for (let tries = 10; ; tries -= 1) {
+    await until(page, selector, wanted);
+    try {
+      for (const node of await page.$$(selector)) {
+        if (await node.evaluate((node, source) => node.checkVisibility() && new RegExp(source).test(node.textContent), wanted.source)) return await node.click();
+      }
+      throw new Error(`${selector} has gone`);
+    } catch (error) {
+      // A row that needs attention can move out of the screen, between the moment it is found and the click.
+      if (tries === 1 || !/not clickable|has gone|detached/.test(error.message)) throw error;
+    }
   }
-  throw new Error(`${selector} has gone`);
 }
 
 // Opens another view, and waits until the page has noticed: the browser sends the event a moment later.
@@ -126,6 +133,56 @@ async function views(found) {
   assert.deepEqual(violations, []);
 }
 
+// The widths of screens that people have.
+const WIDTHS = [320, 390, 768, 1024, 1440];
+// The rows of the overview are not higher than this, in pixels: on a wide screen, and on a narrow one.
+const [ROW_MAX, NARROW_ROW_MAX] = [72, 152];
+
+// With long names and many limits, no view scrolls sideways, and the rows of the overview stay low.
+async function fits(found) {
+  const violations = [];
+  for (const scheme of ['light', 'dark']) {
+    const page = await open({ name: `${options.limits} limits, ${scheme}`, scheme, width: 1440, height: 900 }, found);
+    await live(page);
+    await until(page, '.notice.bad', /reload of the rules failed/);
+    const long = `#/limit/api/${encodeURIComponent(`tenant=${'t'.repeat(256)}`)}/0`;
+    const fitting = [['overview', '#/', '.limits tbody tr', /per_user/], ['limit', '#/limit/api/user_id/0', '.callers', /user_id=/], ['long', long, 'h1', /n{256}/], ...VIEWS.slice(2, 4).map(([name, hash]) => [name, hash, 'h1', /./])];
+    for (const [name, hash, selector, wanted] of fitting) {
+      await show(page, hash);
+      await until(page, selector, wanted);
+      for (const width of WIDTHS) {
+        await page.setViewport({ width, height: 900 });
+        const { wide, rows } = await page.evaluate(() => {
+          const { scrollWidth, clientWidth } = document.scrollingElement;
+          return { wide: scrollWidth > clientWidth, rows: [...document.querySelectorAll('.limits tbody tr')].map((row) => row.offsetHeight) };
+        });
+        const where = `${name} with ${options.limits} limits at ${width} pixels`;
+        if (wide) found.push(`${where} is wider than the screen`);
+        if (name === 'overview') assert.equal(rows.length, options.limits);
+        const highest = Math.max(0, ...rows);
+        if (highest > (width < 704 ? NARROW_ROW_MAX : ROW_MAX)) found.push(`${where} has a row of ${highest} pixels`);
+        if (pictures) await page.screenshot({ path: join(pictures, `${name}-${options.limits}-limits-${width}-${scheme}.png`), fullPage: true });
+        if (width !== WIDTHS[0] && width !== WIDTHS.at(-1)) continue;
+        await page.evaluate(axe);
+        violations.push(...violationTexts(where, await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))));
+      }
+    }
+    // A long reason is cut, and a click shows all of it.
+    await show(page, '#/');
+    await page.setViewport({ width: 768, height: 900 });
+    await until(page, '.limits .reason summary', /\w/);
+    const heights = await page.$eval('.limits .reason', (reason) => {
+      const closed = reason.offsetHeight;
+      reason.querySelector('summary').click();
+      return [closed, reason.offsetHeight];
+    });
+    assert.ok(heights[1] > heights[0], `${heights}`);
+    assert.equal(await page.evaluate(() => location.hash), '#/', 'the click opened no limit');
+    await page.close();
+  }
+  assert.deepEqual(violations, []);
+}
+
 // The tasks of a new operator. Each takes at most three clicks from the overview.
 async function tasks(found) {
   const page = await open(LIGHT, found);
@@ -145,6 +202,25 @@ async function tasks(found) {
     await until(page, '[aria-labelledby=insight] p', /\w+\./);
     await until(page, '.callers caption', /Most refused/);
     assert.match((await texts(page, '.callers tbody th'))[0], /^user_id=7$/);
+  });
+  await task('who fills the global limit', async () => {
+    await click(page, '.limits a', /^global$/);
+    await page.waitForSelector('select[name=callers]');
+    const at = await page.$$eval('select[name=callers] option', (nodes) => nodes.findIndex((node) => /^remote_address /.test(node.textContent)));
+    clicks += 1;
+    await page.select('select[name=callers]', String(at));
+    await until(page, '.callers tbody tr', /remote_address=198\.51\.100\.1/);
+  });
+  await task('is it one abuser or a crowd', async () => {
+    await click(page, '.limits a', /^per_user$/);
+    await until(page, '[aria-labelledby=insight] p', /^One caller has \S+ % of the refused units: user_id=7\. Of 2 callers, /);
+  });
+  await task('what would 1,000 instead of 3 change', async () => {
+    await click(page, '.limits a', /^per_user$/);
+    await page.waitForSelector('input[name=limit]');
+    await page.$eval('input[name=limit]', (input) => { input.value = '1000'; });
+    await click(page, '[aria-labelledby=other] button', /^Try$/);
+    await until(page, '[aria-labelledby=other] .outcome.good', /^With a limit of 1000, .* of 2 callers would be refused at least once\./);
   });
   await task('why is user 7 refused', async () => {
     await click(page, 'nav a', /^Explain$/);
@@ -536,7 +612,7 @@ async function tokens(found) {
   await page.close();
 }
 
-const PARTS = { views, tasks, forms, reloading, figures, hostile, away, tokens };
+const PARTS = { views, fits, tasks, forms, reloading, figures, hostile, away, tokens };
 try {
   const found = [];
   await PARTS[part](found);

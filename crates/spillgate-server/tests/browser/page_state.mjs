@@ -383,7 +383,47 @@ async function flat() {
   assert.ok(last.nodes <= first.nodes + 10, 'the document grew');
 }
 
-const PARTS = { tabs, rates, lists, failures, shadowed, patience, strangers, flat, reloaded };
+// The first line names what needs attention, in the order of docs/src/operating/page.md, and no badge says something else.
+async function attention() {
+  const page = await open();
+  await live(page);
+  const real = await (await fetch(`${admin}/overview`)).json();
+  const steps = (allowed, refused) => ({ allowed: [allowed], refused: [refused], near: [0], shadow_refused: [0], soft_over: [0], wait_ms: [null] });
+  const [first, second, third, fourth, ...others] = real.limits;
+  const judged = (limit, verdict, who, attention, allowed, refused) => ({ ...limit, verdict, who, attention, reason: 'Seen.', history: steps(allowed, refused) });
+  const idle = others.map((limit) => judged(limit, 'too_early', 'nobody', 2, 0, 0));
+  const calm = [judged(first, 'effective', 'many', 3, 95, 5), judged(second, 'never_binding', 'nobody', 1, 100, 0), judged(third, 'too_early', 'nobody', 2, 95, 5), judged(fourth, 'unclear', 'many', 4, 92, 8)];
+  const cases = [
+    [{ limits: [...idle, ...calm] }, /^Nothing needs attention: of the requests of the last 10 minutes, 20 % were refused \(\d+ limits\)\.$/, 0],
+    [{ limits: [...idle, ...calm.slice(1), judged(first, 'above_rate', 'one', 6, 65, 35)] }, /^1 of \d+ limits needs attention: per_user refuses 35 % of its requests\.$/, 1],
+    [{ limits: [...idle, ...calm.slice(2), judged(second, 'too_early', 'many', 2, 10, 90), judged(first, 'bursts', 'many', 5, 88, 12)] }, /^2 of \d+ limits need attention, first: per_user refuses 12 % of its requests\.$/, 2],
+    [{ limits: [...idle, ...calm.slice(1), judged(first, 'above_rate', 'many', 8, 65, 35)], reload_successful: false }, /^2 things need attention, first: the last reload of the rules failed\.$/, 1],
+    [{ limits: [...idle, ...calm], store: { ...real.store, kind: 'redis', up: false }, reload_successful: false }, /^2 things need attention, first: the shared store does not answer\.$/, 0],
+    [{ limits: [...idle, ...calm], memory: { ...real.memory, full_requests: 7 } }, /^1 thing needs attention: 7 requests found no space for a key\.$/, 0],
+  ];
+  await post('/block', { key: 'user_id', value: '1', for: '1h' });
+  for (const [change, wanted, urgent] of cases) {
+    await page.setRequestInterception(true);
+    const requests = { ...real.requests, history: { allowed: [80], refused: [20], errors: [0] } };
+    const answer = (request) => (/\/overview$/.test(request.url()) ? request.respond({ contentType: 'application/json', body: JSON.stringify({ ...real, requests, ...change }) })
+      // The events would have the real store and memory.
+      : /\/events$/.test(request.url()) ? request.respond({ status: 503, contentType: 'application/problem+json', body: '{"detail":"no event stream is free"}' }) : request.continue());
+    page.on('request', answer);
+    await page.reload();
+    await until(page, '.lede', wanted);
+    // One reading of the totals is no rate: 0 would be a guess.
+    await until(page, '.tile', /^Blocks1 blockHow much they refuse is known in 2 seconds\.$/);
+    const rows = await page.$$eval('.limits tbody tr', (nodes) => nodes.map((node) => [node.querySelector('.badge').className, node.querySelector('a').textContent]));
+    const [alarms, calms] = [rows.filter(([badge]) => /\b(warn|bad)\b/.test(badge)).length, rows.length - idle.length];
+    assert.ok(alarms <= urgent, `${alarms} badges are alarms: ${wanted}`);
+    // What needs attention comes first, and idle limits come last.
+    assert.deepEqual(rows.slice(calms).map(([, name]) => name).sort(), idle.map(({ label }) => label).sort());
+    page.off('request', answer);
+    await page.setRequestInterception(false);
+  }
+}
+
+const PARTS = { attention, tabs, rates, lists, failures, shadowed, patience, strangers, flat, reloaded };
 try {
   await PARTS[part]();
 } finally {

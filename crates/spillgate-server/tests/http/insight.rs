@@ -64,6 +64,37 @@ fn insight_has_the_requests_of_each_limit() {
 }
 
 #[test]
+fn insight_says_what_another_limit_would_change() {
+    let app = app(CallerKeys::Hashed);
+    let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+    assert_eq!([0; 5].map(|_| check(&app, body)), [200, 200, 200, 429, 429]);
+    check(&app, r#"{"domain":"api","descriptors":[{"user_id":"8"}]}"#);
+    let with = |limit: u64| limit_with(&app, limit)["with_limit"].clone();
+    let range = |least: f64, most: f64| json!({"at_least": least, "at_most": most});
+    let found = with(6);
+    assert_eq!((&found["limit"], &found["refused_callers"]), (&json!(6), &range(0.0, 0.0)));
+    let text = found["text"].as_str().unwrap_or_default();
+    assert!(
+        text.starts_with("With a limit of 6, 0 of 2 callers would be refused at least once. In the last "),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(", it was 1. Callers with 100 % of the refused units would not be refused at all."),
+        "{text}"
+    );
+    assert_eq!(limit(&app, "/insight", "user_id")["with_limit"], Value::Null, "nobody has asked");
+    assert_eq!(with(0), Value::Null);
+    assert_eq!(with(u64::MAX), Value::Null);
+    let request = Request::get("/insight?limit=many").body(Body::empty()).expect("the request is valid");
+    let reply = app.admin(None, "203.0.113.9:4711", request);
+    assert!(reply.status == 400 && reply.body.contains("`limit` is another limit as a whole number"), "{}", reply.body);
+}
+
+fn limit_with(app: &App, other: u64) -> Value {
+    limit(app, &format!("/insight?domain=api&rule=user_id&limit={other}"), "user_id")
+}
+
+#[test]
 fn the_callers_with_the_most_units_are_shown_as_the_settings_say() {
     for (keys, callers) in [(CallerKeys::Off, 0), (CallerKeys::Hashed, 1), (CallerKeys::Plain, 1)] {
         let app = app(keys);

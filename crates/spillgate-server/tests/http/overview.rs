@@ -248,7 +248,7 @@ fn only_the_first_thousand_limits_are_listed() {
         reload(&app, &text(limits));
         let found = overview(&app);
         assert_eq!(found["limits"].as_array().map(Vec::len), Some(limits - left_out));
-        assert_eq!(found["limits_left_out"], left_out);
+        assert_eq!((&found["limits_left_out"], &found["rules"]), (&json!(left_out), &json!(limits)));
         end_step(&app);
         let found = overview(&app);
         let steps = limit(&found, "k998")["history"]["allowed"].as_array().map(Vec::len);
@@ -256,6 +256,10 @@ fn only_the_first_thousand_limits_are_listed() {
     }
     reload(&app, "domain: api\n");
     assert_eq!(overview(&app)["limits"], json!([]), "there can be no limits");
+    let nested = "domain: api\ndescriptors: [{key: a, descriptors: [{key: b, rate_limit: {unit: hour, limit: 5}}]}]\n";
+    reload(&app, nested);
+    let found = overview(&app);
+    assert_eq!((found["limits"].as_array().map(Vec::len), &found["rules"]), (Some(1), &json!(2)), "one has no limit");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) requests: Vec<String>,
     /// Barriers for people with disabilities, as axe-core found them.
     pub(crate) violations: Vec<String>,
+    /// The height of the page on a phone, in pixels.
+    pub(crate) phone_height: u64,
     /// On which screens a reader has to scroll to the side.
     pub(crate) too_wide: Vec<String>,
 }

@@ -1,0 +1,101 @@
+//! What insight says about another limit, against a run of the same requests on this limit.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use spillgate_insight::{LimitInsight, Options, OtherLimit, Take};
+use spillgate_limiter::{Clock as _, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
+use spillgate_testkit::Random;
+
+use super::traffic::BEGIN_NS;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CALLERS: u64 = 12;
+
+/// A request: how long after the beginning it comes, its caller, and its units.
+type Asked = (Duration, u64, u64);
+
+/// Twenty minutes of callers, some of which ask for much more than others, in bursts or evenly.
+fn traffic(seed: u64) -> Vec<Asked> {
+    let mut random = Random(seed);
+    let mut asked = Vec::new();
+    for caller in 0..CALLERS {
+        let mut at = Duration::from_millis(random.below(30_000));
+        while at < 20 * MINUTE {
+            for _ in 0..=random.below(1 + 2 * caller) {
+                asked.push((at, caller, 1 + random.below(2)));
+            }
+            at += Duration::from_millis(500 + random.below(4_000 * (CALLERS - caller)));
+        }
+    }
+    asked.sort();
+    asked
+}
+
+/// Returns the callers that a limit refuses, and its insight at the end.
+fn run(quota: &Quota, asked: &[Asked]) -> (BTreeSet<u64>, LimitInsight, Time) {
+    let clock = ManualClock::at(Time::from_nanos(BEGIN_NS));
+    let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
+    let insight = LimitInsight::new(quota, Options::default(), clock.now());
+    let (mut refused, mut passed) = (BTreeSet::new(), Duration::ZERO);
+    for (at, caller, units) in asked {
+        clock.advance(*at - passed);
+        passed = *at;
+        let decision = limiter.take_now(quota, *caller, *units);
+        insight.count(clock.now(), limiter.hit(quota, *caller, *units).key, &Take::of(*units, &decision));
+        if !decision.allowed {
+            refused.insert(*caller);
+        }
+    }
+    (refused, insight, clock.now())
+}
+
+#[test]
+fn the_callers_that_another_limit_would_refuse_are_in_the_range() {
+    type Kind = (&'static str, fn(u64) -> QuotaBuilder);
+    let kinds: [Kind; 5] = [
+        ("fixed window", |limit| Quota::fixed_window(limit, MINUTE)),
+        ("sliding window log", |limit| Quota::sliding_window_log(limit, MINUTE)),
+        ("sliding window counter", |limit| Quota::sliding_window_counter(limit, MINUTE)),
+        ("token bucket", |limit| Quota::token_bucket(limit, MINUTE)),
+        ("token bucket with a burst", |limit| Quota::token_bucket(limit, MINUTE).burst(30)),
+    ];
+    let (mut said, mut narrow) = (0, 0);
+    for (name, kind) in kinds {
+        for seed in 1..5 {
+            let asked = traffic(seed);
+            let (_, insight, now) = run(&kind(60).build().expect("it is valid"), &asked);
+            for limit in [12, 30, 60, 120, 240, 600] {
+                let Some(OtherLimit { limit, refused_callers: range, text, .. }) = insight.read(now).with_limit(limit)
+                else {
+                    panic!("nothing is said about {name} with {limit}");
+                };
+                let (refused, ..) = run(&kind(limit).build().expect("it is valid"), &asked);
+                let (least, most) = (range.at_least, range.at_most.expect("one server knows all"));
+                assert!(
+                    (least..=most).contains(&(refused.len() as f64)),
+                    "{name} with {limit}, seed {seed}: {} callers, but {text}",
+                    refused.len()
+                );
+                said += 1;
+                narrow += u32::from(most - least < CALLERS as f64 / 2.0);
+            }
+        }
+    }
+    assert!(2 * narrow > said, "only {narrow} of {said} ranges are narrow");
+}
+
+#[test]
+fn nothing_is_said_about_a_limit_of_which_nobody_can_know() {
+    let asked = traffic(1);
+    let of = |builder: QuotaBuilder, limit| {
+        let (_, insight, now) = run(&builder.build().expect("it is valid"), &asked[..50]);
+        insight.read(now).with_limit(limit)
+    };
+    assert_eq!(of(Quota::leaky_bucket(60, MINUTE).queue(5), 120), None);
+    assert_eq!(of(Quota::fixed_window(0, MINUTE), 120), None);
+    assert_eq!(of(Quota::fixed_window(60, MINUTE), 0), None);
+    assert_eq!(of(Quota::fixed_window(60, MINUTE), u64::MAX), None, "it is no valid limit");
+    let nobody = LimitInsight::new(&Quota::per_minute(60).constant(), Options::default(), Time::from_nanos(BEGIN_NS));
+    assert_eq!(nobody.read(Time::from_nanos(BEGIN_NS)).with_limit(120), None, "nobody has asked");
+}
