@@ -48,7 +48,7 @@ descriptors:
   - {key: export, rate_limit: {name: exports, algorithm: concurrency, limit: 4, lease: 30s}}
   - {key: newsletter, rate_limit: {unit: hour, requests_per_unit: 10k}}
   - {key: soft, rate_limit: {name: soft, unit: hour, requests_per_unit: 10, soft: 100%}}
-  - {key: all, value: requests, rate_limit: {name: global, unit: second, requests_per_unit: 1000}}
+  - {key: all, value: requests, insight_by: remote_address, rate_limit: {name: global, unit: second, requests_per_unit: 1000}}
 ";
 
 /// The parts of `browser/page_state.mjs`. All other parts are in `browser/page.mjs`.

@@ -215,7 +215,8 @@ impl<C: Clock> Service<C> {
         Some(((key, value), counted))
     }
 
-    /// Counts the units that a request asked for under the values that the `insight_by` of its rules name.
+    /// Counts the units that a request takes, or that a rule refuses it, under the values that the `insight_by` of its rules
+    /// name.
     #[inline(never)]
     fn count_fillers(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         let names = loaded.insights.keys == CallerKeys::Plain;
@@ -233,6 +234,10 @@ impl<C: Clock> Service<C> {
             });
             // If several limits decide, a refusal counts.
             let Some((units, refused)) = decided.max_by_key(|(_, refused)| *refused) else { continue };
+            // Another limit refused the request, so it takes nothing of this limit.
+            if !refused && !answer.verdict.allowed {
+                continue;
+            }
             let Some((entry, key)) = self.filler(rule, request) else { continue };
             let name = || if names { CallerName::of_entries([entry].into_iter()) } else { CallerName::of([]) };
             fillers.count(now, key, (units, refused), name);

@@ -104,7 +104,9 @@ function picture(answer, output, again) {
   const [tone, text] = sentence(answer);
   const byDescriptor = (index) => asked.limits.filter((one) => one.descriptor === index);
   const isBlocked = Boolean(blockOf(answer));
-  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entry.join('='), entry]));
+  // A block on a value that a rule names would refuse everybody.
+  const named = new Set(answer.known.paths.flatMap((path) => path.split(' > ')));
+  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entry.join('='), entry]).filter(([name]) => !named.has(name)));
   const blocks = isBlocked ? [] : [...own].map(([name, [key, value]]) => button(`Block ${name} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
   const counted = descriptors.filter((one) => one.matched).map((one) => one.entries);
   return [

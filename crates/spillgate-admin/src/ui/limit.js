@@ -3,16 +3,13 @@
 import { button, callerActions, ends, explainLink, hashActions, scopeText, shadow, shadowForm } from './actions.js';
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
-import { act, field, fillOnce, h, onSubmit, outcome, section, select, setText, showError, table } from './dom.js';
+import { act, field, fillOnce, h, onSubmit, outcome, section, setText, showError, table } from './dom.js';
 import { bytes, callerEntries, count, duration, durationMs, isShared, pathEntries, perSecond, plural, rate, share, time } from './format.js';
 import { limitLink, shadowMark, verdictBadge } from './rows.js';
 import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
 
 const INSIGHT_MS = 10_000;
-const FILLERS_MS = 60_000;
 const CALLERS = 8;
-// The most limits to choose from.
-const CHOICES = 100;
 
 const find = (domain, rule, number) => state.limits.find((limit) => limit.domain === domain && limit.rule === rule && limit.number === number);
 
@@ -102,41 +99,6 @@ function refusedSentence(insight) {
   return [h('strong', WHO[who]), ...ends[who], of];
 }
 
-// Who fills a shared limit. Only a limit that counts callers one by one can tell, so the operator chooses one of the domain.
-function fillers(limit, limits, output) {
-  const units = (one) => one.allowed.units + one.refused.units;
-  const own = limits.find((one) => keyOf(one) === keyOf(limit));
-  const others = limits.filter((one) => one.domain === limit.domain && !isShared(one.rule) && units(one) > 0).sort((a, b) => units(b) - units(a)).slice(0, CHOICES);
-  if (!others.length) {
-    return h('p', 'All requests count as one caller here, and no other limit of this domain tells callers apart. Add ', h('code', 'insight_by: KEY'),
-      ' to the rule, with the key of an entry that tells them apart, and reload.');
-  }
-  const choice = select('callers', others.map((one, at) => [String(at), `${one.rule} (${one.label})`]));
-  const [note, list] = [h('p'), h('div')];
-  const fill = () => {
-    const other = others[Number(choice.value)];
-    setText(note, `It has ${plural(units(other), 'unit')} since ${time(other.allowed.since_ns / 1e6)}, and this limit has ${count(own ? units(own) : 0)}.`);
-    list.replaceChildren(table('.callers', h('caption', 'Most units'), ['Caller', 'Units', 'Share', 'Refused there', 'Do'], mostUnits(other).map((caller) => {
-      const entries = callerEntries(caller.name, other.rule);
-      return [h('code', callerName(caller)), ['number', count(caller.units)], ['number', share(caller.units, units(other)), bar('plain').set(caller.units, units(other)).element],
-        ['number', count(caller.refused)], entries ? callerActions(limit.domain, entries, other.rule, output) : ''];
-    })));
-  };
-  choice.addEventListener('change', fill);
-  fill();
-  return [h('p', 'All requests count as one caller here. These are the callers of the domain, as another limit counts them one by one.'), field('Counted by', choice), note, list];
-}
-
-// The callers with the most units of a limit, allowed and refused ones together.
-function mostUnits({ allowed, refused }) {
-  const asked = new Map(allowed.callers.map((caller) => [caller.id, { ...caller, refused: 0 }]));
-  for (const caller of refused.callers) {
-    const known = asked.get(caller.id);
-    asked.set(caller.id, { ...caller, units: caller.units + (known?.units ?? 0), refused: caller.units });
-  }
-  return [...asked.values()].sort((a, b) => b.units - a.units).slice(0, CALLERS);
-}
-
 // A form that says what another limit would have changed.
 function otherLimitForm(limit, query) {
   const output = h('p.outcome', { role: 'status' });
@@ -171,7 +133,8 @@ export function open([domain, rule, number]) {
   const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
   const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
-  const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, filled, byBox] = Array.from({ length: 10 }, () => h('div'));
+  const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, byBox] = Array.from({ length: 9 }, () => h('div'));
+  const howTo = h('p', 'All requests count as one caller here. To see whose they are, add ', h('code', 'insight_by: KEY'), ' to the rule, with the key of an entry that tells callers apart, such as ', h('code', 'remote_address'), '. Then reload.');
   const [callersTitle, pair] = [h('span', 'Top callers'), h('div.pair', refused, allowed)];
   const [output, error, now] = [outcome(), outcome(), h('p.lede')];
   const content = h('div.columns', { hidden: true },
@@ -182,13 +145,12 @@ export function open([domain, rule, number]) {
       section('.card', 'rule', 'The rule', null, ruleText, ruleBox),
       section('.card', 'shadow', 'Shadow', null, shadowBox)),
     done,
-    section('.wide', 'callers', callersTitle, null, output, filled, pair, byBox));
+    section('.wide', 'callers', callersTitle, null, output, howTo, pair, byBox));
   const element = h('div.view',
     h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain, parents),
     h('h1', title, badges), subtitle, missing, now, content);
   const query = new URLSearchParams({ domain, rule });
   let insight = null;
-  let filledAt = -Infinity;
   let [shownAt, shownKey, textKey] = [null, null, null];
 
   function showInsight(limit) {
@@ -203,7 +165,7 @@ export function open([domain, rule, number]) {
     const isAll = countsAll(insight);
     setText(callersTitle, isAll ? 'Who fills it' : 'Top callers');
     const { by } = insight;
-    [filled.hidden, pair.hidden] = [!isAll || Boolean(by), isAll];
+    [howTo.hidden, pair.hidden] = [!isAll || Boolean(by), isAll];
     fillOnce(byBox, by, () => (by ? [callers(`refused by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
     if (isAll) return;
     fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
@@ -236,12 +198,6 @@ export function open([domain, rule, number]) {
       error.replaceChildren();
       if (insight) showInsight(limit);
       else fillOnce(verdict, 'none', () => h('p', 'Not watched: the setting insight.max_callers is off, or too small for all limits.'));
-      // The answer has all limits, so it is read less often.
-      if (insight && countsAll(insight) && performance.now() - filledAt > FILLERS_MS) {
-        filledAt = performance.now();
-        const all = await get('/top');
-        filled.replaceChildren(...[fillers(limit, all.limits, output)].flat());
-      }
     } catch (failure) {
       showError(error, failure);
     }

@@ -132,7 +132,7 @@ fn nonsense_from_a_server_is_an_error_and_reaches_no_terminal() {
     let blocks = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"x\",\"unreadable\":0,\"max\":1,\"blocks\":[{\"key\":\"k\",\"value\":\"\\u001b]0;x\",\"ends_in_ms\":18446744073709551615,\"refused\":1}]}";
     let output = folder.run_with(&["blocks", &answering(blocks)], &[]);
     assert!(output.code == 0 && output.stdout.contains(r"k=\u{1b}]0;x"), "{output:?}");
-    let deep = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"costs\":[1],\"unknown\":[],\"asked\":[],\"descriptors\":[{\"entries\":[[\"k\",\"v\"]],\"steps_left_out\":0,\"matched\":null,\"block\":null,\"steps\":[{\"level\":18446744073709551615,\"key\":\"k\",\"value\":\"v\",\"how\":\"key\",\"outcome\":\"matched\"}]}]}";
+    let deep = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"costs\":[1],\"unknown\":[],\"known\":{\"paths\":[],\"left_out\":0},\"asked\":[],\"descriptors\":[{\"entries\":[[\"k\",\"v\"]],\"steps_left_out\":0,\"matched\":null,\"block\":null,\"steps\":[{\"level\":18446744073709551615,\"key\":\"k\",\"value\":\"v\",\"how\":\"key\",\"outcome\":\"matched\"}]}]}";
     let output = folder.run_with(&["explain", "-d=api", "-e=k=v", &answering(deep)], &[]);
     assert!(output.code == 0 && output.stdout.contains("k=v  the key, any value"), "{output:?}");
 }

@@ -297,7 +297,8 @@ fn a_shared_limit_says_who_fills_it() {
     }
     // A reload keeps the counts while the rule names the same key.
     load(&app, &RULES.replace("requests_per_unit: 4", "requests_per_unit: 40"), CallerKeys::Plain);
-    assert_eq!(of("/top", "together")["by"]["allowed"]["units"], 4);
+    assert_eq!(check(&app, &request("7")), 429, "the limit of this caller is used up");
+    assert_eq!(of("/top", "together")["by"]["allowed"]["units"], 4, "what another limit refuses takes nothing");
     load(&app, &RULES.replace("insight_by: user_id", "insight_by: address"), CallerKeys::Plain);
     assert_eq!(of("/top", "together")["by"]["allowed"]["units"], 0);
     load(&app, &RULES.replace("    insight_by: user_id\n", ""), CallerKeys::Plain);
