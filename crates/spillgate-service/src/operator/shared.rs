@@ -54,6 +54,8 @@ const ENDED_FOR_MS: u64 = 60_000;
 const EARLIER_FOR: Duration = Duration::from_secs(2);
 /// How long a change by an operator waits before it looks again whether an earlier version is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The name of an entry that no list has.
+const NO_ENTRY: &[u8] = b"";
 /// How long the other servers wait for a server that restores the lists. If it has died, another one begins then.
 const RESTORES_FOR: Duration = Duration::from_secs(10);
 
@@ -226,10 +228,7 @@ impl Shared {
         // Nothing is written if one of the lists cannot be read.
         let [blocks, switches] = [blocks_of(in_force, now_ms), switches_of(in_force, now_ms)];
         let stored = [self.entries(BLOCKS).await?, self.entries(SHADOWS).await?];
-        // While one server restores the lists, they have a version that the others leave alone. It expires if that server
-        // dies.
-        let restoring = (&Order::NOTHING.version()[..], RESTORES_FOR);
-        if found.is_none() && !self.store.set_list_version(restoring, true, ANSWER_WITHIN).await? {
+        if !self.begins_restoring(found.as_deref()).await? {
             return Ok(None);
         }
         known.is_whole = false;
@@ -240,6 +239,24 @@ impl Shared {
         self.store.set_list_version((&restored.version(), LIFE), false, ANSWER_WITHIN).await?;
         known.latest = known.latest.max(restored);
         self.store.list_version(ANSWER_WITHIN).await.map(Some)
+    }
+
+    /// Gives the lists the version that they have while one server restores them, and that the others leave alone. It
+    /// expires if that server dies. Returns false if another server was first, or if the lists no longer have the version
+    /// `found`.
+    async fn begins_restoring(&self, found: Option<&[u8]>) -> Result<bool, SharedError> {
+        let restoring = (&Order::NOTHING.version()[..], RESTORES_FOR);
+        if found.is_none() {
+            return self.store.set_list_version(restoring, true, ANSWER_WITHIN).await;
+        }
+        // This removes nothing, and shows in one step which version it replaces.
+        let before = self.store.remove_from_list(BLOCKS.0, &[NO_ENTRY], restoring, ANSWER_WITHIN).await?;
+        let Some(other) = before.as_deref().filter(|before| Some(*before) != found) else { return Ok(true) };
+        if Order::of(other) != Some(Order::NOTHING) {
+            // Another server has written or restored the lists since the version was read.
+            self.store.set_list_version((other, LIFE), false, ANSWER_WITHIN).await?;
+        }
+        Ok(false)
     }
 
     /// Returns whether the store no longer has one of the lists, blocks and shadow switches, although its version is that
