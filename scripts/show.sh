@@ -170,7 +170,7 @@ case $name in
       a_torn_file_is_rejected_wherever_it_is_torn no_flipped_bit_goes_unnoticed ;;
   memory-of-clients)
     # Hostile clients drive each row of sizing.md to its bound with the default settings, while honest clients are served. The
-    # server is the one that users have: without optimizations, futures take about twice as much.
+    # server is optimized, as the one that users have.
     export MEMORY_OF_CLIENTS=full
     tests "Rows: what clients hold, its worst case, the memory that was seen, honest clients" spillgate-server --release \
       --test main -- hostile::memory:: unread:: ;;

@@ -31,6 +31,7 @@ struct Alarm {
 }
 
 impl Alarm {
+    /// Allocates. Only a future that waits uses up an alarm, and its next poll would cost more than this allocation.
     fn with_waker() -> (Arc<Alarm>, Waker) {
         let alarm = Arc::<Alarm>::default();
         (Arc::clone(&alarm), Waker::from(alarm))

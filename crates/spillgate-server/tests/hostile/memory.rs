@@ -98,7 +98,7 @@ fn fill_in_flight(row: &str, path: &str, stream: impl Fn(&mut Vec<u8>, u32)) {
     wait_read(&mut clients);
     // A request that has begun also counts toward the memory for its answer.
     let unread = attack.metric("spillgate_unread_bytes").unwrap_or(0);
-    // A future that is not optimized takes about twice as much, and the allocator keeps what closed connections had.
+    // The allocator keeps what closed connections had. An optimized server is measured without this margin.
     let unoptimized = if cfg!(debug_assertions) { 2 * pool } else { 0 };
     assert_row(&attack, row, before, pool + unread + connections * CONNECTION + unoptimized);
     let refused = attack.metric("spillgate_in_flight_refused_total").unwrap_or(0);
@@ -215,7 +215,7 @@ fn grow_tables(mut client: TcpStream) -> io::Result<TcpStream> {
 
 #[test]
 fn tables_that_grow_slowly_take_no_more_than_the_pool() {
-    // Larger pools fill slowly: the answers take `limits.unread` too, and idle connections give it back after a while.
+    // With 256 MiB, the clients need minutes until the pool is used up.
     let (pool, connections) = if is_full() { (64 * MIB, 120_u64) } else { (4 * MIB, 120) };
     let pool_text = pool.to_string();
     // The clients answer no PING and then send nothing, and must not be closed for that.

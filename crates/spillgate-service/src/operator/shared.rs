@@ -54,7 +54,7 @@ const ENDED_FOR_MS: u64 = 60_000;
 const EARLIER_FOR: Duration = Duration::from_secs(2);
 /// How long a change by an operator waits before it looks again whether an earlier version is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// The name of an entry that no list has.
+/// The name of no block and no switch.
 const NO_ENTRY: &[u8] = b"";
 /// How long the other servers wait for a server that restores the lists. If it has died, another one begins then.
 const RESTORES_FOR: Duration = Duration::from_secs(10);
@@ -249,7 +249,7 @@ impl Shared {
         if found.is_none() {
             return self.store.set_list_version(restoring, true, ANSWER_WITHIN).await;
         }
-        // This removes nothing, and shows in one step which version it replaces.
+        // This removes no block, and shows in one step which version it replaces.
         let before = self.store.remove_from_list(BLOCKS.0, &[NO_ENTRY], restoring, ANSWER_WITHIN).await?;
         let Some(other) = before.as_deref().filter(|before| Some(*before) != found) else { return Ok(true) };
         if Order::of(other) != Some(Order::NOTHING) {
