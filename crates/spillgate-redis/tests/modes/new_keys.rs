@@ -21,7 +21,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::Instant;
 
 use crate::support::cluster::{Cluster, key_on};
-use crate::support::common::{a_day, until, with_long_timeouts};
+use crate::support::common::{a_day, sent_within, until, with_long_timeouts};
 use crate::support::server::Server;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -184,9 +184,8 @@ async fn takes_without_a_reply_use_tokens() {
         let quota = a_day(100);
         server.freeze();
         let late = async |key| {
-            let within = Timing::BY_STORE.within(Duration::from_millis(1));
             let hits = [take(key, &quota).with_op(op)];
-            store.decide(within, &hits, &mut [Decision::default()]).await.map_err(|error| error.kind())
+            sent_within(&store, Duration::from_millis(1), &hits, &mut [Decision::default()]).await
         };
         for answer in join_all((0..TAKES).map(late)).await {
             assert_eq!(answer, Err(StoreErrorKind::Timeout), "scripts {scripts}");

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::support::cluster::{Cluster, key_on};
-use crate::support::common::{PATIENCE, a_day, until, with_long_timeouts};
+use crate::support::common::{PATIENCE, a_day, sent_within, until, with_long_timeouts};
 use crate::support::server::Server;
 use crate::topology::sentinel_setup::SentinelSetup;
 use crate::transport::proxy::{Delay, delayed};
@@ -84,8 +84,8 @@ async fn units_of_a_late_reply_come_back() {
             let full = left(&store, one, quota).await;
             server.freeze();
             let mut decisions = vec![Decision::default(); hits.len()];
-            let late = store.decide(Timing::BY_STORE.within(WITHIN), &hits, &mut decisions).await;
-            assert_eq!(late.expect_err("Redis is frozen").kind(), StoreErrorKind::Timeout);
+            let late = sent_within(&store, WITHIN, &hits, &mut decisions).await;
+            assert_eq!(late, Err(StoreErrorKind::Timeout), "Redis is frozen");
             server.thaw();
             until("the units are given back", || store.given_back() > before).await;
             assert_eq!(left(&store, one, quota).await, full, "{quota:?}");
@@ -105,7 +105,7 @@ async fn units_of_a_late_second_call_come_back() {
     assert!(taken.expect("Redis runs").allowed);
     let before = left(&store, 1, &fast).await;
     server.freeze();
-    let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &fast)], &mut [Decision::default()]).await;
+    let late = sent_within(&store, WITHIN, &[take(1, &fast)], &mut [Decision::default()]).await;
     late.expect_err("Redis is frozen");
     server.thaw();
     // The first script changed nothing, or the general script gave its unit back.
@@ -156,7 +156,13 @@ async fn a_late_charge_stays_only_if_a_policy_let_the_request_pass() {
         let hits = [take(key, &quotas[0]), take(key + 1, &quotas[1])];
         server.freeze();
         let timing = Timing::at(Time::from_nanos(1_790_000_000_000_000_000)).within(WITHIN);
-        let told = store.decide(timing, &hits, &mut [Decision::default(); 2]).await;
+        let told = loop {
+            let unsent = shared.failures(StoreErrorKind::NotSent);
+            let told = store.decide(timing, &hits, &mut [Decision::default(); 2]).await;
+            if shared.failures(StoreErrorKind::NotSent) == unsent {
+                break told;
+            }
+        };
         let passes = told.is_ok_and(|verdict| verdict.allowed);
         assert_eq!(passes, !policies.contains(&Deny) && !policies.contains(&Error), "{policies:?}");
         server.thaw();
@@ -176,7 +182,8 @@ async fn a_late_charge_comes_back_if_the_local_store_refused() {
     let store = FallbackStore::new(shared.clone(), MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
     let permits = |policy| Quota::concurrency(1).lease(DAY).on_store_failure(policy).build().expect("it is valid");
     let (passing, local) = (permits(OnStoreFailure::Allow), permits(OnStoreFailure::Local));
-    let timing = Timing::at(Time::from_nanos(1_790_000_000_000_000_000)).within(WITHIN);
+    // So long that the request is sent also on a busy machine.
+    let timing = Timing::at(Time::from_nanos(1_790_000_000_000_000_000)).within(Duration::from_secs(1));
     let mut allowed = Vec::new();
     server.freeze();
     for key in [1, 2] {
@@ -198,7 +205,7 @@ async fn a_late_turn_before_another_turn_is_counted_as_lost() {
     let queue = Quota::leaky_bucket(10, DAY).queue(10).build().expect("it is valid");
     server.freeze();
     for _ in 0..2 {
-        let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &queue)], &mut [Decision::default()]).await;
+        let late = sent_within(&store, WITHIN, &[take(1, &queue)], &mut [Decision::default()]).await;
         late.expect_err("Redis is frozen");
     }
     server.thaw();
@@ -214,7 +221,7 @@ async fn a_refund_whose_script_is_missing_is_sent_again() {
     let store = store(&server).await;
     let permits = Quota::concurrency(10).lease(DAY).build().expect("it is valid");
     server.freeze();
-    let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &permits)], &mut [Decision::default()]).await;
+    let late = sent_within(&store, WITHIN, &[take(1, &permits)], &mut [Decision::default()]).await;
     late.expect_err("Redis is frozen");
     // Redis reads this after the take and before the refund.
     let mut flush = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.expect("the socket listens");
@@ -234,7 +241,7 @@ async fn without_scripts_a_late_charge_is_counted() {
     store.wait_connected().await.expect("Redis runs");
     let quota = a_day(10);
     server.freeze();
-    let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &quota)], &mut [Decision::default()]).await;
+    let late = sent_within(&store, WITHIN, &[take(1, &quota)], &mut [Decision::default()]).await;
     late.expect_err("Redis is frozen");
     assert_eq!(store.refunds_lost(), 1);
     let task = tokio::spawn({
@@ -272,7 +279,7 @@ async fn late_requests_have_a_bound() {
     server.thaw();
     until("all others are given back", || store.given_back() == WITHIN_THE_BOUND).await;
     server.freeze();
-    assert_eq!(late(0, WITHIN).await, 1);
+    while late(0, WITHIN).await == 0 {}
     server.thaw();
     until("there is room again", || store.given_back() == WITHIN_THE_BOUND + 1).await;
     assert_eq!(store.refunds_lost(), more);
@@ -285,11 +292,11 @@ async fn units_without_a_reply_are_counted() {
     let quota = a_day(10);
     server.freeze();
     for _ in 0..3 {
-        let late = store.decide(Timing::BY_STORE.within(WITHIN), &[take(1, &quota)], &mut [Decision::default()]).await;
+        let late = sent_within(&store, WITHIN, &[take(1, &quota)], &mut [Decision::default()]).await;
         late.expect_err("Redis is frozen");
     }
     let looked = [take(1, &quota).with_op(Op::Peek)];
-    store.decide(Timing::BY_STORE.within(WITHIN), &looked, &mut [Decision::default()]).await.expect_err("it is frozen");
+    sent_within(&store, WITHIN, &looked, &mut [Decision::default()]).await.expect_err("it is frozen");
     server.kill();
     until("each take is counted once, and the peek is not", || store.refunds_lost() == 3).await;
     assert_eq!(store.given_back(), 0);
