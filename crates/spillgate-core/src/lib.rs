@@ -71,10 +71,14 @@ pub use decision::{Decision, Reason, Receipt, Wait};
 pub use hit::{Binding, Hit, MAX_HITS};
 pub use op::{Op, OpKind};
 pub use packed::Packed;
-pub use quota::{Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
+pub use quota::{
+    AcrossRegions, Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError,
+    Regions, Span,
+};
 pub use state::State;
 pub use store::{
-    Circuit, NodeMemory, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth, Timing, UnclaimedCharge,
+    Charge, Charged, ChargedStore, Circuit, MAX_CHARGES, NodeMemory, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth,
+    Timing, UnclaimedCharge,
 };
 pub use time::Time;
 pub use verdict::{Source, Verdict};

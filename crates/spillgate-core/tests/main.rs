@@ -11,6 +11,7 @@ mod hazards;
 mod late_requests;
 mod oracles;
 mod properties;
+mod regions;
 mod requests;
 mod several_quotas;
 mod shares;

@@ -24,19 +24,21 @@ const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * `T`. Takes that are allowed raise the
-    /// debt at most to half of this value. Forces and charged refusals, which are counted without a check, can raise it
-    /// to the whole value.
-    pub(crate) const fn max_debt_ns(&self) -> u64 {
-        2 * self.hard_capacity * self.interval_ns
+    /// Returns the greatest debt that this quota can cause, in nanoseconds: 2 * hard capacity * `T`, or that of a
+    /// [shared](Quota::across) bucket. Takes that are allowed raise the debt at most to hard capacity * `T`. Forces and
+    /// charged refusals, which are counted without a check, can raise it to the whole value. 0 if there is no debt.
+    #[must_use]
+    #[inline]
+    pub const fn max_debt_ns(&self) -> u64 {
+        self.max_debt_ns
     }
 
     /// Returns the smallest exponent `b` such that no debt under this quota is above `2^b` ns. Only buckets and queues
     /// have a debt, so this method returns 0 for all other algorithms.
     ///
-    /// The debt is the time that a bucket needs to refill. The greatest debt that this quota can cause is 2 * hard
-    /// capacity * `T`, where `T` is the time between two units. `2^b` ns is at least this debt plus [`MAX_LATE_NS`],
-    /// because a request that is late by a time `d` sees a debt that is longer by `d`.
+    /// The debt is the time that a bucket needs to refill. `2^b` ns is at least the [greatest debt](Quota::max_debt_ns)
+    /// of this quota plus [`MAX_LATE_NS`], because a request that is late by a time `d` sees a debt that is longer by
+    /// `d`.
     ///
     /// A state keeps the `b` of the quota that charged it last. If the debt of the state is above `2^b` ns, the clock
     /// was set back.
@@ -104,11 +106,18 @@ impl Quota {
     }
 
     /// Computes the bound of the debt and the packed number, which follow from `T` and the hard capacity.
-    pub(super) const fn with_bucket(mut self) -> Quota {
+    pub(super) const fn with_bucket(self) -> Quota {
         if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             return self;
         }
-        self.debt_bits = Quota::bits_of_debt(self.max_debt_ns());
+        let max_debt_ns = self.greatest_debt_ns();
+        self.with_debt(max_debt_ns)
+    }
+
+    /// Computes the bound of the debt and the packed number of a bucket that can owe this much.
+    pub(super) const fn with_debt(mut self, max_debt_ns: u64) -> Quota {
+        self.max_debt_ns = max_debt_ns;
+        self.debt_bits = Quota::bits_of_debt(max_debt_ns);
         self.bucket_word = match packed_interval(self.interval_ns, self.named_window_ns) {
             Some(packed) => (self.debt_bits as u64) << INTERVAL_BITS | packed,
             None => UNPACKED,

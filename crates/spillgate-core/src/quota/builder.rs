@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use super::identity::identity;
 use super::{
-    Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, hard_capacity,
+    AcrossRegions, Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError,
+    hard_capacity,
 };
 
 /// Returns the value of a `Result`, or returns its error from the function. `?` does the same, but not in a `const fn`.
@@ -345,6 +346,8 @@ impl QuotaBuilder {
             on_store_failure: self.on_store_failure,
             identity: identity(algorithm, window_ns, interval_ns),
             named_window_ns: window_ns,
+            across: AcrossRegions::Each,
+            max_debt_ns: 0,
             debt_bits: 0,
             bucket_word: 0,
         }

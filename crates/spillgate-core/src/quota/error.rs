@@ -48,6 +48,25 @@ pub enum QuotaError {
         /// The time between two units, in nanoseconds.
         interval_ns: u64,
     },
+    /// Regions cannot share such a limit.
+    NotShared {
+        /// What it is, for example `a queue`.
+        what: &'static str,
+    },
+    /// A bucket that regions share would take too long to refill.
+    TooDeepForRegions {
+        /// The largest burst that works, in units. It can be 0.
+        capacity: u64,
+        /// How many regions share the bucket.
+        regions: u8,
+    },
+    /// There are fewer permits than regions, so some regions would have none.
+    NothingToSplit {
+        /// The permits that were given.
+        limit: u64,
+        /// How many regions share them.
+        regions: u8,
+    },
     /// The burst is 0, but the limit is not 0.
     NoBurst,
     /// The number of segments is not between 1 and 128.
@@ -83,6 +102,11 @@ impl QuotaError {
             QuotaError::TooDeep { .. } => {
                 "the bucket takes over 73 years to refill; lower the capacity or shorten the window"
             }
+            QuotaError::NotShared { .. } => "regions cannot share this limit; use split or each",
+            QuotaError::TooDeepForRegions { .. } => {
+                "the bucket takes too long to refill for several regions; lower the burst or shorten the window"
+            }
+            QuotaError::NothingToSplit { .. } => "some regions would have no permit; allow more permits or use each",
             QuotaError::NoBurst => NO_BURST,
             QuotaError::Segments { .. } => "segments has to be 1 to 128",
             QuotaError::Indivisible { .. } => {
@@ -117,6 +141,24 @@ impl fmt::Display for QuotaError {
                 write!(
                     f,
                     "a capacity of {capacity} at one unit every {interval_ns} ns takes over 73 years to refill; lower the capacity or shorten the window"
+                )
+            }
+            QuotaError::NotShared { what } => {
+                write!(f, "{what} cannot be shared by regions; use across_regions: split or each")
+            }
+            QuotaError::TooDeepForRegions { capacity: 0, regions } => {
+                write!(f, "a unit takes too long for a bucket that {regions} regions share; shorten the window")
+            }
+            QuotaError::TooDeepForRegions { capacity, regions } => {
+                write!(
+                    f,
+                    "a bucket that {regions} regions share can have a burst of at most {capacity} here; lower the burst or shorten the window"
+                )
+            }
+            QuotaError::NothingToSplit { limit, regions } => {
+                write!(
+                    f,
+                    "{limit} permits cannot be split among {regions} regions, because some would have none; allow more permits or use across_regions: each"
                 )
             }
             QuotaError::NoBurst => f.write_str(NO_BURST),

@@ -22,6 +22,13 @@ pub(super) const fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: 
     ((high as u128) << 64) | low as u128
 }
 
+/// Returns the identity of the share that a region always has of a shared bucket. It does not depend on the number of
+/// regions, so a new region does not make all shares start anew.
+pub(super) const fn guaranteed_identity(shared: u128) -> u128 {
+    let high = mix((shared >> 64) as u64 ^ mix(7));
+    ((high as u128) << 64) | mix(high ^ shared as u64) as u128
+}
+
 /// The finaliser of `SplitMix64` (Steele, Lea and Flood, 2014): a bijection on 64 bits.
 const fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -8,6 +8,7 @@ mod builder;
 mod error;
 mod identity;
 mod policy;
+mod regions;
 mod share;
 mod with_limit;
 
@@ -19,6 +20,7 @@ pub use bucket::MAX_LATE_NS;
 pub use builder::QuotaBuilder;
 pub use error::QuotaError;
 pub use policy::{Denied, OnStoreFailure};
+pub use regions::{AcrossRegions, Regions, Span};
 
 /// The maximum number of units in a quota or a counter: 2^53 - 1.
 ///
@@ -63,8 +65,11 @@ pub struct Quota {
     identity: u128,
     /// The window of the whole quota. It differs from `window_ns` only in some [shares](Quota::share).
     named_window_ns: u64,
-    /// No debt under this quota is above 2 to this power, in nanoseconds. The debt of a bucket is the time that it
-    /// needs to refill.
+    across: AcrossRegions,
+    /// The greatest debt that this quota can cause, in nanoseconds. The debt of a bucket is the time that it needs to
+    /// refill.
+    max_debt_ns: u64,
+    /// No debt under this quota is above 2 to this power, in nanoseconds.
     debt_bits: u8,
     /// The time between two units and the bound of the debt, packed into one number: the `first` of a packed bucket
     /// that this quota charged last.
@@ -168,7 +173,7 @@ impl Quota {
     }
 
     /// Returns the same bucket or queue with a longer time between two units, or `None` if it would take too long to
-    /// refill. The identity stays the same, also that of a queue.
+    /// refill. The identity stays the same, also that of a queue. Regions do not share the slower quota.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -181,8 +186,12 @@ impl Quota {
     pub fn with_longer_interval(&self, interval_ns: u64) -> Option<Quota> {
         let fits = self.hard_capacity.checked_mul(interval_ns).is_some_and(|ns| ns <= MAX_SPAN_NS / 2);
         let is_bucket = matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        debug_assert!(
+            !matches!(self.across, AcrossRegions::Shared(_)),
+            "only stores in memory make an interval longer"
+        );
         let longer = is_bucket && fits && interval_ns >= self.interval_ns;
-        longer.then(|| Quota { interval_ns, ..self.clone() }.with_bucket())
+        longer.then(|| Quota { interval_ns, across: AcrossRegions::Each, ..self.clone() }.with_bucket())
     }
 
     /// Returns what to answer while the shared store fails. The default is to decide in a local store.

@@ -6,7 +6,7 @@
 use core::num::NonZeroU32;
 
 use super::identity::identity;
-use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
+use super::{AcrossRegions, Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
     /// Returns the share of the quota for one server, if each of `nodes` servers counts by itself.
@@ -52,6 +52,10 @@ impl Quota {
     /// ```
     #[must_use]
     pub fn share(&self, nodes: NonZeroU32) -> Quota {
+        // What a local store decides is not told to other regions.
+        if matches!(self.across, AcrossRegions::Shared(_)) {
+            return Quota { across: AcrossRegions::Each, ..self.clone() }.with_bucket().share(nodes);
+        }
         let nodes = u64::from(nodes.get());
         if self.limit == 0 || nodes == 1 {
             return self.clone();

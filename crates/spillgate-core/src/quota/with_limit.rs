@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Algorithm, Quota, QuotaBuilder, QuotaError};
+use super::{AcrossRegions, Algorithm, Quota, QuotaBuilder, QuotaError};
 
 impl Quota {
     /// Returns the same quota with another limit. If `burst` is given, the algorithm becomes the token bucket. All
@@ -19,7 +19,7 @@ impl Quota {
     ///
     /// # Errors
     /// The quota cannot have this limit or this burst.
-    pub const fn with_limit(&self, limit: u64, burst: Option<u64>) -> Result<Quota, QuotaError> {
+    pub fn with_limit(&self, limit: u64, burst: Option<u64>) -> Result<Quota, QuotaError> {
         let algorithm = if burst.is_some() { Algorithm::TokenBucket } else { self.algorithm };
         let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(self.window_ns))
             .soft_ppm(self.soft_ppm)
@@ -38,6 +38,10 @@ impl Quota {
                 _,
             ) => builder,
         };
-        builder.build()
+        match self.across {
+            AcrossRegions::Shared(_) => builder.build()?.across(self.across),
+            // The numbers are those of the region already.
+            AcrossRegions::Each | AcrossRegions::Split(_) => Ok(Quota { across: self.across, ..builder.build()? }),
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The kernel receives states and does not keep them: a [`Store`] does. So a program can replace a store in memory with
 //! a database, and change nothing else.
 
+mod charge;
 mod error;
 mod health;
 mod timing;
@@ -11,6 +12,7 @@ use core::future::Future;
 
 use crate::{Decision, Hit, OpKind, Quota, Verdict};
 
+pub use charge::{Charge, Charged, ChargedStore, MAX_CHARGES};
 pub use error::{StoreError, StoreErrorKind, UnclaimedCharge};
 pub use health::{Circuit, NodeMemory, StoreCalls, StoreHealth};
 pub use timing::Timing;

@@ -135,7 +135,7 @@ impl HitArgs<'_, '_> {
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
         out.time(self.due().saturating_mul(interval_ns));
-        out.time(2 * quota.hard_capacity() * interval_ns);
+        out.time(quota.max_debt_ns());
         out.time(interval_ns);
         out.byte(quota.debt_bits());
         out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
