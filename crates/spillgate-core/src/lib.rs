@@ -77,8 +77,8 @@ pub use quota::{
 };
 pub use state::State;
 pub use store::{
-    Charge, Charged, ChargedStore, Circuit, MAX_CHARGES, NodeMemory, Store, StoreCalls, StoreError, StoreErrorKind, StoreHealth,
-    Timing, UnclaimedCharge,
+    Charge, Charged, ChargedStore, Circuit, MAX_CHARGES, NodeMemory, Store, StoreCalls, StoreError, StoreErrorKind,
+    StoreHealth, Timing, UnclaimedCharge,
 };
 pub use time::Time;
 pub use verdict::{Source, Verdict};
