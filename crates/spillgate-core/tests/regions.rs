@@ -48,7 +48,8 @@ fn only_plain_limits_are_shared() {
         assert_eq!(error, QuotaError::NotShared { what });
         assert!(error.to_string().ends_with("use across_regions: split or each"), "{error}");
     }
-    for builder in [bucket(), Quota::fixed_window(10, SECOND), Quota::sliding_window_counter(10, SECOND)] {
+    let long = Quota::fixed_window(spillgate_core::MAX_UNITS, SECOND * 86_400);
+    for builder in [bucket(), Quota::fixed_window(10, SECOND), Quota::sliding_window_counter(10, SECOND), long] {
         let quota = shared(&built(builder), 8);
         assert_eq!(quota.across_regions(), AcrossRegions::Shared(regions(8)));
     }
@@ -135,7 +136,7 @@ fn a_region_has_a_guaranteed_share_of_a_bucket() {
     let two = shared(&built(Quota::token_bucket(600, SECOND * 60)), 2).guaranteed(1).expect("it has a share");
     assert_eq!(two.identity(), shares[0].identity(), "a new region does not make the shares start anew");
     let windows = [Quota::fixed_window(10, SECOND), Quota::sliding_window_counter(10, SECOND)];
-    assert!(windows.iter().all(|window| shared(&built(window.clone()), 2).guaranteed(1).is_none()));
+    assert!(windows.iter().all(|window| shared(&built(*window), 2).guaranteed(1).is_none()));
     assert!(built(Quota::token_bucket(10, SECOND)).guaranteed(1).is_none());
 }
 

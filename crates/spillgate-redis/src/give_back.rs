@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use redis::{ServerError, Value};
 use spillgate_core::{
-    Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time, UnclaimedCharge,
-    Verdict,
+    AcrossRegions, Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time,
+    UnclaimedCharge, Verdict,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -310,10 +310,16 @@ impl LateTake {
             call.made(reply).iter().for_each(|i| new_keys.charge(&hits[*i]));
         }
         let refund = |(hit, decision): (&OwnedHit, &Decision)| {
-            let Op::Take { cost, .. } = hit.op else { return None };
-            decision.receipt.filter(|_| self.is_unowned(hit))?;
-            let op = Op::Refund { cost, receipt: decision.receipt };
-            Some(OwnedHit { key: hit.key, quota: hit.quota.clone(), op, binding: Binding::Enforce })
+            let op = match hit.op {
+                Op::Take { cost, .. } if decision.receipt.is_some() => Op::Refund { cost, receipt: decision.receipt },
+                // A take by the guaranteed share is settled on the shared bucket, without a take there.
+                Op::Settle { change: change @ 1.., .. } if is_shared(&hit.quota) => {
+                    Op::Refund { cost: change.unsigned_abs(), receipt: None }
+                }
+                _ => return None,
+            };
+            let (key, quota) = (hit.key, hit.quota.clone());
+            self.is_unowned(hit).then_some(OwnedHit { key, quota, op, binding: Binding::Enforce })
         };
         // In reverse order, because a queue takes back only its last turn.
         let charged = self.hits.iter().zip(&decisions).rev().filter_map(refund);
@@ -409,6 +415,11 @@ impl Heir for LateRefund {
             _ => self.lost(),
         }
     }
+}
+
+/// Returns whether regions share the quota. Nobody settles such a limit, except for a take by the guaranteed share.
+fn is_shared(quota: &Quota) -> bool {
+    matches!(quota.across_regions(), AcrossRegions::Shared(_))
 }
 
 fn may_succeed_elsewhere(error: &ServerError) -> bool {

@@ -40,6 +40,7 @@
 
 #![warn(missing_docs)]
 
+mod charge;
 mod cluster;
 mod command;
 mod connect;

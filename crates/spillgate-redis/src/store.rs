@@ -392,6 +392,10 @@ impl RedisStore {
         matches!(self.inner.topology, Topology::Single { .. }) || cross_slot::is_in_one_slot(hits)
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.inner.topology, Topology::Cluster(_))
+    }
+
     /// Returns the state of the circuit breaker, which says whether requests are sent to Redis now.
     ///
     /// The circuit of a cluster is half open while some of the nodes that own slots are down and others are not.

@@ -3,6 +3,7 @@
 mod conformance;
 mod differential;
 mod keys;
+mod merge;
 mod older_states;
 mod products;
 mod repeated;

@@ -145,16 +145,15 @@ impl Quota {
                 if let Some(what) = self.why_not_shared() {
                     return Err(QuotaError::NotShared { what });
                 }
-                let shared = Quota { across, ..self.clone() };
+                // The debt of the guaranteed share is at most this product for all units, and that of the shared bucket is at
+                // most this and the seconds.
                 let deepest = u128::from(MAX_SPAN_NS).saturating_sub(u128::from(regions.times() * CUT_OFF_NS));
-                // The debt of the guaranteed share is at most this product, and that of the shared bucket is this and the
-                // seconds.
                 let each = u128::from(2 * regions.times()) * u128::from(self.interval_ns);
-                if u128::from(self.capacity) * each > deepest {
+                if self.algorithm == Algorithm::TokenBucket && u128::from(self.capacity) * each > deepest {
                     let capacity = u64::try_from(deepest / each).unwrap_or(u64::MAX);
                     return Err(QuotaError::TooDeepForRegions { capacity, regions: regions.get() });
                 }
-                Ok(shared.with_bucket())
+                Ok(Quota { across, ..self.clone() }.with_bucket())
             }
         }
     }
@@ -216,6 +215,17 @@ impl Quota {
         };
         let at = at.as_nanos();
         Span { start_ns: at - at % length_ns, length_ns }
+    }
+
+    /// Returns how long the units of a span are told to other regions, in nanoseconds from the first of them: two lengths of
+    /// the span, or for a fixed window its length and a second.
+    #[must_use]
+    pub fn span_life_ns(&self) -> u64 {
+        let length_ns = self.span(Time::EPOCH).length_ns;
+        match self.algorithm {
+            Algorithm::FixedWindow(_) => length_ns.saturating_add(1_000_000_000),
+            _ => length_ns.saturating_mul(2),
+        }
     }
 
     /// Returns the greatest debt of the quota in nanoseconds, as far as its regions decide it: see [`Quota::across`].

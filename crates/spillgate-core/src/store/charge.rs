@@ -62,8 +62,11 @@ impl Charged {
 
 /// The shared store of another region, as a server of this region sees it.
 pub trait ChargedStore: Send + Sync {
+    /// Returns how many charges fit into one call: at most [`MAX_CHARGES`].
+    fn charges_per_call(&self) -> usize;
+
     /// Tells the totals, each on its own: one that fails does not change what becomes of the others. There are at most
-    /// [`MAX_CHARGES`] charges, and `results` must have as many elements.
+    /// [`charges_per_call`](ChargedStore::charges_per_call) charges, and `results` must have as many elements.
     ///
     /// # Errors
     /// Returns an error if no result is known. The charges may have been made nevertheless; it does no harm to tell them

@@ -58,7 +58,12 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(quota.denied() == Denied::Charged));
         out.byte(u8::from(quota.limit() == 0));
         out.time(quota.penalty_ns());
-        match quota.algorithm() {
+        self.write_quota(out);
+    }
+
+    /// Appends the fields that the function `read_quota` of the algorithm reads.
+    pub(crate) fn write_quota(&self, out: &mut Writer) {
+        match self.hit.quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.write_bucket(out),
             Algorithm::FixedWindow(anchor) => self.write_window(anchor, out),
             Algorithm::SlidingWindowCounter { segments } => self.write_counter(segments, out),

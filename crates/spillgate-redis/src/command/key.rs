@@ -7,13 +7,14 @@
 //! sg:{kP2d7}:Zx0aB3..     the state of a limit
 //! sg:{kP2d7}/Zx0aB3..     a log in a sorted set
 //! sg:{kP2d7}+Qm81c..      the counter of one window, in a store without scripts
+//! sg:{kP2d7}@bT0w4..      what servers of other regions have told of a state in one span
 //!     ^^^^^               the tag: the highest 30 bits of `Hit::key`, the same for all limits of one descriptor
-//!            ^^^^^^..     the suffix: the lowest 108 bits of `Hit::state_key`; the window changes those of `+` keys
+//!            ^^^^^^..     the suffix: the lowest 108 bits of `Hit::state_key`; the window changes those of `+` keys, the span those of `@` keys
 //! ```
 
 use std::fmt;
 
-use spillgate_core::{Algorithm, Hit};
+use spillgate_core::{Algorithm, Hit, Span};
 
 use crate::settings::LogForm;
 
@@ -27,13 +28,14 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
 /// The number of digits of a suffix.
 const SUFFIX: usize = 18;
-/// The position of the byte after `}`. This byte is `:`, `/` or `+`, and says what kind of state the key has.
+/// The position of the byte after `}`. This byte is `:`, `/`, `+` or `@`, and says what kind of state the key has.
 const TAG_END: usize = "sg:{}".len() + TAG;
 /// The length of every key in bytes.
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
 /// The key of a state in Redis. A key has 29 bytes: `sg:{tag}:suffix`. The key of a log in a sorted set is
-/// `sg:{tag}/suffix`. The key of a counter in a store without scripts is `sg:{tag}+suffix`.
+/// `sg:{tag}/suffix`. The key of a counter in a store without scripts is `sg:{tag}+suffix`. The key of what servers of
+/// other regions have told is `sg:{tag}@suffix`.
 ///
 /// The tag determines the slot in a cluster. It depends only on the key of the hit, which is the hash of the
 /// descriptor. So the states of all limits of one descriptor are in one slot. The suffix depends on the key of the
@@ -74,7 +76,15 @@ impl RedisKey {
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
 
-    /// Returns the key whose tag comes from `key`, and whose suffix comes from `state_key`. `form` is `:`, `/` or `+`.
+    /// Returns the key of what servers of other regions have told of the state of `hit` in a span. Spans that differ in their
+    /// beginning or length have different keys.
+    pub(crate) fn of_span(hit: &Hit<'_>, span: Span) -> RedisKey {
+        let number = (span.start_ns / span.length_ns.max(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let length = span.length_ns.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        RedisKey::new(hit.key, hit.state_key() ^ (u128::from(length) << 64 | u128::from(number)), b'@')
+    }
+
+    /// Returns the key whose tag comes from `key`, and whose suffix comes from `state_key`. `form` is `:`, `/`, `+` or `@`.
     fn new(key: u128, state_key: u128, form: u8) -> RedisKey {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;

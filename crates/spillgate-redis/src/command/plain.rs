@@ -22,7 +22,7 @@ pub(crate) type PlainReply = Vec<Option<Vec<u8>>>;
 /// One or more commands. Only the reply to the last one is used.
 #[derive(Debug)]
 pub(crate) struct PlainCommands {
-    commands: Vec<Cmd>,
+    pub(crate) commands: Vec<Cmd>,
     /// The key that errors name.
     pub(crate) key: String,
     /// The slot of the key.

@@ -11,6 +11,7 @@
 //! | `take_log`, `take_zset` | one log | the time, and the part of the old log that the take needs |
 //! | `take_all` | several states | the time, then the length and the bytes of each old state |
 //! | `decide` | several states | the time, the verdict, then the length and the bytes of each old state |
+//! | `merge` | states, each with a hash | one byte for each total of another region |
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -120,7 +121,12 @@ static TAKE_LOG: Script = take_log!("take_log", "log_list" "list_form");
 static TAKE_ZSET: Script = take_log!("take_zset", "log_zset" "zset_form");
 static DECIDE: Script = script!(
     "decide", "lib/clock" "lib/ending" "lib/writes" "general/parts" "lib/windows" "lib/products" "lib/logs" "lib/log_list"
-    "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
+    "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/strings"
+    "general/decide"
+);
+static MERGE: Script = script!(
+    "merge", "lib/clock" "lib/ending" "lib/writes" "general/parts" "lib/windows" "lib/products" "general/bucket"
+    "general/window" "general/counter" "general/strings" "merge"
 );
 
 /// The commands that the scripts call. A Redis user needs the right to call these commands on keys `sg:*`. It also
@@ -177,7 +183,11 @@ impl Script {
     /// Decides any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
-    /// All scripts. They are loaded when a connection is made.
+    /// Charges what servers of other regions have admitted.
+    pub const MERGE: &'static Script = &MERGE;
+
+    /// The scripts of decisions. They are loaded when a connection is made. `merge` is loaded when it is first needed,
+    /// because only a store of another region needs it.
     pub const ALL: [&'static Script; 7] = [
         Script::TAKE_BUCKET,
         Script::TAKE_WINDOW,

@@ -20,6 +20,7 @@
 //! | any other request on the state is sent | the entry is removed when the request ends or fails |
 //! | the entry is older than the greatest age | it is not used any more, and the next removal in its set removes it |
 //! | a new entry comes, and its set is full | it replaces the old entry whose refusal ends first, or is dropped |
+//! | a settlement charges the state, and nothing else of the request is on it | an entry that refuses stays; another is removed |
 //! | another client takes or refunds | none until the entry is too old |
 //!
 //! In a full set, a new entry that does not refuse is dropped if all old entries still refuse.
@@ -225,8 +226,9 @@ impl DenyCache {
     }
 
     /// Removes the entry of the state, and all entries of its set that are too old: without that, an entry that no
-    /// request needs could stay in the set forever. If the set has no entries, this method takes no lock.
-    fn remove(&self, state_key: u128, at_ns: u64) {
+    /// request needs could stay in the set forever. If the set has no entries, this method takes no lock. With
+    /// `keep_refusal`, an entry that refuses stays.
+    fn remove(&self, state_key: u128, at_ns: u64, keep_refusal: bool) {
         let Some(set) = self.set_of(state_key) else { return };
         let generation = &self.generations[set];
         if generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
@@ -234,7 +236,8 @@ impl DenyCache {
         }
         let mut entries = self.entries_of(set);
         let lasts = |entry: &Entry| at_ns.saturating_sub(entry.sent_ns) < self.max_age_ns;
-        entries.retain(|entry| entry.state_key != state_key && lasts(entry));
+        let stays = |entry: &Entry| entry.state_key != state_key || keep_refusal && entry.refuses_until_ns > at_ns;
+        entries.retain(|entry| stays(entry) && lasts(entry));
         if entries.is_empty() {
             generation.fetch_and(!HAS_ENTRIES, Ordering::AcqRel);
         }
@@ -354,7 +357,9 @@ impl RequestGuard<'_, '_, '_> {
             | Algorithm::FixedWindow(_)
             | Algorithm::SlidingWindowCounter { .. } => None,
         };
-        let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)));
+        // A settlement is never refused, but its caller was refused by the state.
+        let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)))
+            || own.clone().any(|(_, hit)| is_charged_if_allowed(hit));
         let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
         let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
         let fits = state.heap_bytes() <= STATE_BYTES_MAX;
@@ -368,7 +373,9 @@ impl Drop for RequestGuard<'_, '_, '_> {
         for hit in self.hits {
             let state_key = hit.state_key();
             if !self.learnt.contains(&state_key) {
-                self.cache.remove(state_key, self.sent_ns);
+                // A refusal stays true if more units are charged. What is left of a limit that does not refuse does not.
+                let is_charged = on_state(self.hits, state_key).all(|(_, hit)| is_charged_if_allowed(hit));
+                self.cache.remove(state_key, self.sent_ns, is_charged);
             }
         }
     }
@@ -388,8 +395,14 @@ fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
 
 /// Returns whether the hit changes nothing if the request is refused.
 fn is_free(hit: &Hit<'_>) -> bool {
-    let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
+    let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek) || is_charged_if_allowed(hit);
     takes_or_looks && hit.quota.refusal_is_free()
+}
+
+/// Returns whether the hit charges units if the request is allowed, and does nothing otherwise. No refusal of its state
+/// becomes wrong then.
+fn is_charged_if_allowed(hit: &Hit<'_>) -> bool {
+    matches!(hit.op, Op::Settle { change: 1.., .. }) && hit.quota.algorithm() != Algorithm::Concurrency
 }
 
 /// Returns whether all takes of the request on the hit's state would fit together if this state were empty.

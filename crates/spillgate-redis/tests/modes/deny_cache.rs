@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reason, Source, Store, Time, Timing};
+use spillgate_core::{
+    AcrossRegions, Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reason, Receipt, Regions, Source, Store, Time,
+    Timing,
+};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -212,4 +215,57 @@ async fn a_cache_without_places_keeps_nothing() {
         }
     }
     assert_eq!(store.denied_by_cache(), 0);
+}
+
+/// A region whose shared bucket refuses asks its guaranteed share: it takes from the share, and settles the bucket. A flood of
+/// such requests costs two calls, and a request that passes does not end the refusals of the bucket.
+#[tokio::test]
+async fn a_flood_on_a_share_asks_the_server_twice() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    let bucket = Quota::token_bucket(30, DAY).build().expect("the quota is valid");
+    let bucket = bucket.across(AcrossRegions::Shared(Regions::new(3).expect("2 to 8"))).expect("it can be shared");
+    let share = bucket.guaranteed(1).expect("a bucket has a share");
+    assert_eq!(share.capacity(), 8);
+    let (mut by_bucket, mut by_share, mut calls) = (0, 0, 0);
+    for request in 0..150 {
+        let before = scripts_run(&mut client);
+        let (verdict, _) = ask(&store, 7, &bucket, one()).await;
+        if verdict.allowed {
+            by_bucket += 1;
+            continue;
+        }
+        let settle = Op::settle(0, 1, Receipt::new(Time::EPOCH, 0));
+        let both = [(&share, one()), (&bucket, settle)].map(|(quota, op)| Hit::new(7, quota, op, Binding::Enforce));
+        let mut decisions = [Decision::default(); 2];
+        let verdict =
+            store.decide(Timing::BY_STORE.within(PATIENCE), &both, &mut decisions).await.expect("Redis answers");
+        by_share += u32::from(verdict.allowed);
+        let asked = scripts_run(&mut client) - before;
+        calls += asked;
+        // The first refusal of the bucket is by Redis, and all others by the cache, also after a settlement.
+        let expected = if request == 30 { 2 } else { u64::from(request <= 38) };
+        assert_eq!(asked, expected, "request {request}");
+    }
+    assert_eq!((by_bucket, by_share, calls), (30, 8, 10));
+    // A settlement on a limit that does not refuse leaves nothing in the cache that is too old.
+    let full = Quota::fixed_window(1, DAY * 365).build().expect("the quota is valid");
+    let other = Quota::fixed_window(100, DAY * 365).build().expect("the quota is valid");
+    let two = [(8, &full), (9, &other)].map(|(key, quota)| Hit::new(key, quota, one(), Binding::Enforce));
+    let left = async |hits: &[Hit<'_>]| {
+        let mut decisions = [Decision::default(); 2];
+        store.decide(Timing::BY_STORE.within(PATIENCE), hits, &mut decisions).await.expect("Redis answers");
+        decisions[1].remaining
+    };
+    assert_eq!([left(&two).await, left(&two).await, left(&two).await], [99, 99, 99]);
+    let settle = [Hit::new(9, &other, Op::settle(0, 5, Receipt::new(Time::EPOCH, 0)), Binding::Enforce)];
+    store.decide(Timing::BY_STORE.within(PATIENCE), &settle, &mut [Decision::default()]).await.expect("Redis answers");
+    let shown = {
+        let mut decisions = [Decision::default(); 2];
+        store.decide(Timing::BY_STORE.within(PATIENCE), &two, &mut decisions).await.expect("Redis answers");
+        decisions[1]
+    };
+    assert!(shown.reason == Reason::NotAsked || shown.remaining == 94, "{shown:?}");
 }

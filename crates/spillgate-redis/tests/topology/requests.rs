@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, Time, Timing,
-    decide,
+    AcrossRegions, Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, Regions, State,
+    Store as _, Time, Timing, decide,
 };
 use spillgate_redis::{Circuit, RedisStore, Settings, StoreErrorKind};
 use spillgate_testkit::Random;
@@ -245,6 +245,38 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     for limit in &limited {
         assert_eq!(left(&store, limit).await, 500);
     }
+    assert_eq!(store.refunds_lost(), 0);
+}
+
+/// A take by the guaranteed share of a region, beside a limit in another slot that refuses: the share and the bucket get
+/// their units back.
+#[tokio::test]
+async fn a_take_by_the_share_gives_back_the_share_and_the_bucket() {
+    let cluster = Cluster::start(false, &[]);
+    // The deny cache would refuse without a call.
+    let settings = Settings { deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("the URL is valid");
+    let day = Duration::from_secs(86_400);
+    let bucket = Quota::token_bucket(300, day).build().expect("the quota is valid");
+    let bucket = bucket.across(AcrossRegions::Shared(Regions::new(3).expect("2 to 8"))).expect("it can be shared");
+    let share = bucket.guaranteed(2).expect("a bucket has a share");
+    let [near, far] = [0, 1].map(|i| key_on(&cluster.nodes[0], i, &a_day(1), 7));
+    let full = (far, a_day(1));
+    assert!(is_allowed(&store, &takes(std::slice::from_ref(&full), [0])).await);
+    let settle = Op::settle(0, 2, Receipt::new(Time::EPOCH, 0));
+    let by_share =
+        [(&share, Op::take(2)), (&bucket, settle)].map(|(quota, op)| Hit::new(near, quota, op, Binding::Enforce));
+    let refused = [by_share[0], by_share[1], Hit::new(far, &full.1, Op::take(1), Binding::Enforce)];
+    for given_back in 1..4 {
+        assert!(!is_allowed(&store, &refused).await);
+        until("the refund is confirmed", || store.given_back() == given_back).await;
+        assert_eq!(
+            [left(&store, &(near, share.clone())).await, left(&store, &(near, bucket.clone())).await],
+            [16, 300]
+        );
+    }
+    assert!(is_allowed(&store, &by_share).await);
+    assert_eq!([left(&store, &(near, share.clone())).await, left(&store, &(near, bucket.clone())).await], [14, 298]);
     assert_eq!(store.refunds_lost(), 0);
 }
 
