@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
-use spillgate_core::{Algorithm, Anchor, Binding, Denied};
+use spillgate_core::{AcrossRegions, Algorithm, Anchor, Binding, Denied, Regions};
 
 use spillgate_limiter::units::{format_bytes, format_duration};
 use spillgate_text::thousands;
@@ -77,6 +77,11 @@ pub struct QuotaOptions {
     /// Whether answers show the limit to clients. False with `expose: false`.
     #[serde(default = "exposed")]
     pub exposed: bool,
+    /// What the limit means for all regions together: `each`, `split` or `shared`.
+    #[serde(default = "each")]
+    pub across_regions: String,
+    /// How many regions split or share the limit. `None` if each region has it for itself.
+    pub regions: Option<u8>,
     /// What a refusal by the limit does to its request: `enforce` (refuses it), `shadow` (nothing) or `quota` (as with
     /// `quota_mode`).
     pub binding: String,
@@ -87,11 +92,17 @@ const fn exposed() -> bool {
     true
 }
 
+/// What limits of a version that knows no regions mean.
+fn each() -> String {
+    AcrossRegions::Each.as_str().to_owned()
+}
+
 impl Limit {
     /// Returns how much the limit allows, for example `30 per minute`, `150 per 2m` or `3 at once`.
     #[must_use]
     pub fn size(&self) -> String {
-        limit_size(self.quota.limit(), Some(self.quota.window_ns()).filter(|window_ns| *window_ns > 0))
+        let quota = self.written();
+        limit_size(quota.limit(), Some(quota.window_ns()).filter(|window_ns| *window_ns > 0))
     }
 
     /// Returns the name of the limit, or its [size](Limit::size) if it has no name.
@@ -106,7 +117,7 @@ impl LimitDescription {
     /// rule.
     #[must_use]
     pub fn of(rule: &Rule, limit: &Limit) -> LimitDescription {
-        let (quota, origin) = (&limit.quota, limit.origin.as_ref().unwrap_or(&rule.origin));
+        let (quota, origin) = (limit.written(), limit.origin.as_ref().unwrap_or(&rule.origin));
         LimitDescription {
             domain: rule.domain.to_string(),
             rule: rule.path.to_string(),
@@ -179,6 +190,10 @@ impl LimitDescription {
         if options.post_paid {
             parts.push("post-paid".to_owned());
         }
+        if let Some(regions) = options.regions {
+            let word = if options.across_regions == "split" { "split among" } else { "shared by" };
+            parts.push(format!("{word} {regions} regions"));
+        }
         if let Some(bytes) = self.sketch_bytes {
             parts.push(format!("in a sketch of {}", format_bytes(bytes as u64)));
         }
@@ -200,7 +215,8 @@ impl QuotaOptions {
     }
 
     fn of(rule: &Rule, limit: &Limit) -> QuotaOptions {
-        let quota = &limit.quota;
+        let quota = limit.written();
+        let across = limit.quota.across_regions();
         let (anchor, segments) = match quota.algorithm() {
             Algorithm::FixedWindow(anchor) => (Some(anchor.as_str()), None),
             Algorithm::SlidingWindowCounter { segments } => (None, Some(segments)),
@@ -217,6 +233,8 @@ impl QuotaOptions {
             lease_ns: quota.lease_ns(),
             post_paid: limit.post_paid,
             exposed: limit.exposed,
+            across_regions: across.as_str().to_owned(),
+            regions: across.regions().map(Regions::get),
             binding: rule.binding().as_str().to_owned(),
         }
     }

@@ -6,5 +6,6 @@ mod hostile;
 mod matching;
 mod plan;
 mod reference;
+mod regions;
 mod warnings;
 mod written;

@@ -70,6 +70,15 @@ pub enum AcrossRegions {
 }
 
 impl AcrossRegions {
+    /// Returns how many regions split or share the limit. `None` if each region has it for itself.
+    #[must_use]
+    pub const fn regions(self) -> Option<Regions> {
+        match self {
+            AcrossRegions::Each => None,
+            AcrossRegions::Split(regions) | AcrossRegions::Shared(regions) => Some(regions),
+        }
+    }
+
     /// Returns the name that rules files and settings use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -21,6 +21,8 @@ pub struct Limit {
     pub name: Option<Box<str>>,
     /// How much is allowed in which time, and by which algorithm. A store needs only this part of a limit.
     pub quota: Quota,
+    /// The quota of all regions together, if `quota` is the part of one region (`across_regions: split`).
+    pub whole: Option<Box<Quota>>,
     /// The named unit of the window. `None` for a limit with `window`, and for a concurrency limit.
     pub unit: Option<Unit>,
     /// The number that the rules give: the units that each window allows, or the permits of a concurrency limit.
@@ -68,6 +70,7 @@ impl Limit {
         Limit {
             name: None,
             quota: build(Denied::Free),
+            whole: None,
             unit: Some(unit),
             requests_per_unit: u64::from(requests_per_unit),
             replaces: Box::default(),
@@ -96,6 +99,12 @@ impl Limit {
         self.quota = self.quota.with_on_store_failure(on_store_failure);
         self.charged = self.charged.map(|charged| Box::new(charged.with_on_store_failure(on_store_failure)));
         self
+    }
+
+    /// Returns the quota as the rules write it: that of all regions, if they split it, or else `quota`.
+    #[must_use]
+    pub fn written(&self) -> &Quota {
+        self.whole.as_deref().unwrap_or(&self.quota)
     }
 
     /// Returns the operations that this limit can need. When a program starts, it can use this list to check whether a

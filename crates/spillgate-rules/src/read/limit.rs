@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, QuotaError};
+use spillgate_core::{AcrossRegions, Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, QuotaError};
 
 use super::errors::Reporter;
+use super::regions::{self, Plain};
 use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
 use super::section::{Fields, Section, found, is_empty, shown};
 use super::sketch;
-use crate::model::{Limit, Origin, RuleStep, Unit};
+use crate::model::{Defaults, Limit, Origin, RuleStep, Unit};
 use spillgate_text::yaml::{Node, Value};
 use spillgate_text::{At, nearest};
 
@@ -35,8 +36,8 @@ pub(super) struct LimitContext<'a> {
     /// Whether the file behaves as with `compat: envoy`. Refused requests are then charged by default, and a missing
     /// `requests_per_unit` is 0.
     pub(super) compat_envoy: bool,
-    /// The default for `on_store_failure`.
-    pub(super) on_store_failure: OnStoreFailure,
+    /// The defaults for `on_store_failure` and `across_regions`, and the number of regions.
+    pub(super) defaults: Defaults,
 }
 
 /// The fields that may be given with `unlimited: true`.
@@ -68,7 +69,8 @@ pub(super) fn read(node: &Node, around: &LimitContext<'_>, reporter: &mut Report
     let window = window(&fields, algorithm, around, reporter);
     let policy = Policy::read(&fields, algorithm, around, reporter);
     let (requests_per_unit, (unit, window)) = (requests_per_unit?, window?);
-    let builder = QuotaBuilder::new(algorithm, requests_per_unit, window).on_store_failure(around.on_store_failure);
+    let builder =
+        QuotaBuilder::new(algorithm, requests_per_unit, window).on_store_failure(around.defaults.on_store_failure);
     let mut builder = options(builder, &fields, reporter);
     if let Some(denied) = denied(&fields, algorithm, policy.post_paid, around, reporter) {
         builder = builder.denied(denied);
@@ -76,20 +78,25 @@ pub(super) fn read(node: &Node, around: &LimitContext<'_>, reporter: &mut Report
     if reporter.count() > before {
         return None;
     }
-    let quota = match builder.build() {
+    let whole = match builder.build() {
         Ok(quota) => quota,
         Err(error) => {
             quota_error(&error, &fields, around, reporter);
             return None;
         }
     };
-    let sketch = sketch::read(&quota, &fields, around, reporter);
+    let sketch = sketch::read(&whole, &fields, around, reporter);
+    let plain = Plain { post_paid: policy.post_paid, is_sketch: sketch.is_some() };
+    let quota = regions::across(&whole, plain, &fields, around, reporter);
     if reporter.count() > before {
         return None;
     }
+    let quota = quota?;
+    let is_split = matches!(quota.across_regions(), AcrossRegions::Split(_));
     Some(Parsed::Limit(Box::new(Limit {
         name,
         quota,
+        whole: is_split.then(|| Box::new(whole)),
         unit,
         requests_per_unit,
         replaces,

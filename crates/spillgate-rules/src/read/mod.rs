@@ -18,13 +18,12 @@ mod errors;
 mod file;
 mod limit;
 mod metadata;
+mod regions;
 mod scalar;
 mod section;
 mod sketch;
 
 use std::sync::Arc;
-
-use spillgate_core::OnStoreFailure;
 
 use self::errors::{Errors, Reporter};
 use self::limit::{LimitContext, Parsed};
@@ -78,7 +77,7 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
                     path_bytes: 0,
                     domain: "".into(),
                     compat_envoy: defaults.compat_envoy,
-                    on_store_failure: defaults.on_store_failure,
+                    defaults,
                 };
                 reader.read(&node);
             }
@@ -102,8 +101,8 @@ struct FileReader<'f> {
     domain: Arc<str>,
     /// Whether the file behaves as with `compat: envoy`.
     compat_envoy: bool,
-    /// The default for limits without `on_store_failure`.
-    on_store_failure: OnStoreFailure,
+    /// What a limit has that does not say it itself.
+    defaults: Defaults,
 }
 
 impl FileReader<'_> {
@@ -417,8 +416,8 @@ impl FileReader<'_> {
     /// Reads one limit. `at` is the position for errors about a missing field.
     fn limit(&mut self, node: &Node, at: At) -> Option<Parsed> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: at.line };
-        let FileReader { compat_envoy, on_store_failure, .. } = *self;
-        let around = LimitContext { origin, at, steps: &self.steps, compat_envoy, on_store_failure };
+        let FileReader { compat_envoy, defaults, .. } = *self;
+        let around = LimitContext { origin, at, steps: &self.steps, compat_envoy, defaults };
         limit::read(node, &around, &mut self.reporter)
     }
 

@@ -12,7 +12,9 @@ use spillgate_core::Algorithm;
 
 use super::SCHEMA;
 use crate::read::Section;
-use crate::{Rules, RulesFile};
+use spillgate_core::Regions;
+
+use crate::{Defaults, Rules, RulesFile};
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).expect("the schema is JSON")
@@ -119,7 +121,8 @@ fn the_parser_takes_every_word_that_the_schema_offers() {
     let limit = &section(&schema, Section::Limit)["properties"];
     let load = |fields: &str| {
         let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{limit: 5, {fields}}}}}]");
-        Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).map(|_| ())
+        let defaults = Defaults { regions: Regions::new(2), ..Defaults::default() };
+        Rules::parse_with(&[RulesFile { name: "d.yaml".into(), text }], defaults).map(|_| ())
     };
     let mut tried = 0;
     for (key, property) in limit.as_object().expect("the section has properties") {

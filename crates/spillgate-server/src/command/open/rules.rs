@@ -32,7 +32,11 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
 pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, Problems> {
     let parsed = Rules::parse_with(
         files,
-        Defaults { compat_envoy: settings.compat_envoy, on_store_failure: settings.on_store_failure },
+        Defaults {
+            compat_envoy: settings.compat_envoy,
+            on_store_failure: settings.on_store_failure,
+            ..Defaults::default()
+        },
     );
     let mut rules = parsed.map_err(|errors| Problems(errors.iter().map(without_secrets).collect()))?;
     rules.warn_of_left_out(&left_out(&settings.rules));
