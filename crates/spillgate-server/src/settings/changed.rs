@@ -22,7 +22,10 @@ impl Resolved {
         let text = |resolved: &Resolved, key: &Key| resolved.origins.get(key.path).map(|(_, text)| text.clone());
         // The texts have stars in place of passwords, so they do not show a changed password. Therefore the URLs are
         // compared too.
-        let other_url = |key: &&Key| key.path == "store.url" && now.store.url != then.store.url;
+        let other_url = |key: &&Key| {
+            let other_store = key.path == "store.url" && now.store.url != then.store.url;
+            other_store || key.path == "regions.peers" && now.regions.peers != then.regions.peers
+        };
         let keys = KEYS.iter().filter(|key| text(self, key) != text(later, key) || other_url(key));
         keys.map(|key| key.path).filter(|path| *path != KEYS_OF_CALLERS).collect()
     }

@@ -11,6 +11,7 @@ use spillgate_redis::LogForm;
 use spillgate_service::CallerKeys;
 
 use super::error::SettingError;
+use super::regions::Across;
 use super::store::url_forms;
 use super::values::Value;
 use super::{LogFormat, Settings, StoreUrl};
@@ -233,6 +234,39 @@ pub const KEYS: &[Key] = &[
     key!("memory.snapshot.interval", One "DURATION", "30s",
         "Time between two snapshots, 100ms at least. A crash loses what was counted after the last snapshot began",
         |s, v| s.memory.snapshot.interval = v.duration_from(Duration::from_millis(100))?),
+    key!("regions.name", One "NAME", "",
+        "Name of this region, such as eu, if there are several regions, each with a shared store of its own",
+        |s, v| s.regions.name = Some(v.region_name()?)),
+    key!("regions.peers", List "NAME=URL", "[]",
+        "The shared stores of the other regions, such as us=rediss://redis.us.internal:6379. In a file, a region may have a login of \
+         its own: {us: {url: URL, user: NAME, password_file: FILE, tls: {ca: FILE}}}. Without this setting, there is one region",
+        |s, v| s.regions.peers = v.peers()?),
+    key!("regions.default", One "MEANING", "",
+        "What a limit without across_regions means: each (each region admits the whole limit), split (each region admits its part) \
+         or shared (one limit for all regions). Needed with regions.peers",
+        |s, v| s.regions.default = Some(v.word(&Across::WORDS)?)),
+    key!("regions.sync", One "DURATION", "100ms",
+        "How often the other regions are told what this one has admitted of shared limits, 10ms to 10s",
+        |s, v| s.regions.sync = v.duration_within(Duration::from_millis(10)..=Duration::from_secs(10))?),
+    key!("regions.max_keys", One "COUNT", "262144",
+        "How many keys of shared limits may wait to be told to the other regions. If there are more, the other regions are not told \
+         of new keys",
+        |s, v| s.regions.max_keys = as_usize(v.count(1_024..=4_194_304)?)),
+    key!("regions.user", One "NAME", "",
+        "User name for the stores of the other regions, if their URLs have none",
+        |s, v| s.regions.login.user = Some(v.string()?)),
+    key!("regions.password_file", One "FILE", "",
+        "File with the password for the stores of the other regions",
+        |s, v| s.regions.login.password_file = Some(v.path_buf()?)),
+    key!("regions.tls.ca", One "FILE", "",
+        "File (PEM) with the certificates of the authorities that may sign the certificates of the other regions' stores",
+        |s, v| s.regions.login.tls.ca = Some(v.path_buf()?)),
+    key!("regions.tls.cert", One "FILE", "",
+        "File (PEM) with the client certificate for the stores of the other regions",
+        |s, v| s.regions.login.tls.cert = Some(v.path_buf()?)),
+    key!("regions.tls.key", One "FILE", "",
+        "File (PEM) with the private key of this client certificate",
+        |s, v| s.regions.login.tls.key = Some(v.path_buf()?)),
     key!("headers", One "STYLE", "draft-11",
     "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
     |s, v| {

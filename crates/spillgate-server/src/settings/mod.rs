@@ -7,6 +7,7 @@ mod changed;
 mod error;
 mod keys;
 mod parts;
+mod regions;
 mod resolve;
 mod secret;
 mod store;
@@ -28,6 +29,7 @@ use spillgate_service::{Bounds, Grants, Insight};
 use crate::listener::{self, Listen};
 
 pub use keys::{KEYS, Key, Shape};
+pub use regions::{PeerLogin, PeerSettings, RegionSettings};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::{has_store_password, masked, masked_message};
 pub use store::{Store, StoreTls, StoreUrl};
@@ -72,6 +74,8 @@ pub struct Settings {
     pub store: Store,
     /// The bounds of the memory store, and its snapshot.
     pub memory: Memory,
+    /// The stores of other regions.
+    pub regions: RegionSettings,
     /// The header fields of HTTP answers.
     pub headers: HeaderStyle,
     /// Networks whose `X-Forwarded-For` is trusted.

@@ -15,14 +15,17 @@ use crate::listener::Listen;
 use super::Settings;
 use super::error::{Location, SettingError};
 use super::keys::{KEYS, Key, Shape};
+use super::regions;
 use super::secret::{masked, masked_url};
 use super::store;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
 use super::yaml;
 
-/// The key whose value can contain a password. Errors do not show this value.
+/// The key of the store's URL.
 const URL: &str = "store.url";
+/// The keys whose values can contain a password. Errors do not show these values.
+const WITH_PASSWORD: [&str; 2] = [URL, regions::PEERS];
 
 /// The name and text of a settings file.
 #[derive(Debug, Clone)]
@@ -93,10 +96,21 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
         let found = store::conflicts(&resolver.settings, &resolver.changed());
         resolver.add_errors(found);
     }
+    if !resolver.wrong_groups.contains("regions") {
+        let found = regions::conflicts(&resolver.settings.regions, &resolver.changed_in(&["regions."]));
+        resolver.add_errors(found);
+    }
     if !resolver.errors.is_empty() {
         return Err(resolver.errors);
     }
-    let shown = |path, text: &str| if path == "store.url" { masked_url(text) } else { masked(text) };
+    // A list of URLs can have several passwords.
+    let peers = resolver.settings.regions.peers.iter().map(|peer| format!("{}={}", peer.name, peer.url));
+    let peers = peers.collect::<Vec<_>>().join(",");
+    let shown = |path, text: &str| match path {
+        URL => masked_url(text),
+        regions::PEERS if !peers.is_empty() => peers.clone(),
+        _ => masked(text),
+    };
     let set = resolver.set.into_iter();
     let origins = set.map(|(path, set)| (path, (set.origin, shown(path, &set.text)))).collect();
     Ok(Resolved { settings: resolver.settings, origins })
@@ -254,7 +268,7 @@ impl Resolver {
         location: &Location,
         folder: &Path,
     ) {
-        let location = location.clone().secret(key.path == URL);
+        let location = location.clone().secret(WITH_PASSWORD.contains(&key.path));
         match (key.apply)(&mut self.settings, &Value { node, path: key.path, folder }) {
             Ok(()) => {
                 let place = (origin != Origin::Default).then(|| (location, node.clone()));
@@ -324,9 +338,13 @@ impl Resolver {
     /// Returns the keys about stores that the user has set to another value than the default. A value that is equal to
     /// the default changes nothing, so it cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
-        let groups = ["store.", "memory.", "on_store_failure"];
-        let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
-        stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
+        self.changed_in(&["store.", "memory.", "on_store_failure"])
+    }
+
+    /// Returns the keys that begin with one of `groups`, if the user has set them to another value than the default.
+    fn changed_in(&self, groups: &[&str]) -> Vec<&'static str> {
+        let keys = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
+        keys.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
     /// Returns whether the value of the key differs from the default of the key. Returns true for a key without a

@@ -69,10 +69,11 @@ fn sentence(text: &str) -> String {
 }
 
 /// The groups of settings. Each entry has the name of a group in a settings file, and a heading.
-const GROUPS: [(&str, &str); 7] = [
+const GROUPS: [(&str, &str); 8] = [
     ("", "General"),
     ("store", "The shared store"),
     ("memory", "The memory store"),
+    ("regions", "Several regions"),
     ("forward_auth", "Forward-auth"),
     ("allow", "What callers may do"),
     ("insight", "What is remembered of callers"),

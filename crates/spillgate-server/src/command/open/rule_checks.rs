@@ -9,7 +9,7 @@ use std::time::Duration;
 use spillgate::rules::{Limit, LimitSketch, Rule, RuleFinding, Rules, Unreleased};
 use spillgate::sketch::Sketch;
 use spillgate::units::{format_bytes, format_duration};
-use spillgate::{Algorithm, OnFull, OnStoreFailure, OpKind};
+use spillgate::{AcrossRegions, Algorithm, OnFull, OnStoreFailure, OpKind};
 
 use super::forward_auth::{self, fits};
 use super::store;
@@ -21,7 +21,52 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
     let mut found = uncounted_by_server(settings, rules);
     found.extend(forward_auth::unlimited(settings, rules));
     found.extend(sketches(settings, rules));
+    found.extend(shared_by_regions(settings, rules));
     Problems::check(found)
+}
+
+/// Returns an error for each setting that a limit which regions share needs, at the first such limit.
+fn shared_by_regions(settings: &Settings, rules: &Rules) -> Vec<Problem> {
+    let is_shared = |limit: &&Limit| matches!(limit.quota.across_regions(), AcrossRegions::Shared(_));
+    let Some(limit) = limits(rules).find(is_shared) else { return Vec::new() };
+    let store = &settings.store;
+    let needs = [
+        (
+            store.url == StoreUrl::Memory,
+            "the store is memory, which other regions cannot reach",
+            "set `store.url` to the shared store of this region: redis://HOST:PORT",
+        ),
+        (
+            store.url != StoreUrl::Memory && !store.scripts,
+            "the store is used without scripts (store.scripts: off)",
+            "allow scripts in the store, and remove `store.scripts: off`",
+        ),
+        (
+            store.url != StoreUrl::Memory && store.key_secret_file.is_none(),
+            "there is no key secret, so the regions cannot know that their keys mean the same",
+            "set `store.key_secret_file` to a file with the same secret in all regions (openssl rand -hex 16)",
+        ),
+        (
+            store.url != StoreUrl::Memory && store.expected_nodes.is_none(),
+            "the number of servers is not set, so nobody knows how many units may stay untold",
+            "set `store.expected_nodes` to the highest number of servers that a region runs",
+        ),
+        (
+            settings.grpc.is_some() && settings.allow.grpc.overriding,
+            "callers over gRPC may replace it by a limit of their own (allow.grpc: override)",
+            "set `allow.grpc: []`",
+        ),
+        (
+            settings.http.is_some() && settings.allow.http.overriding,
+            "callers over HTTP may replace it by a limit of their own (allow.http: override)",
+            "set `allow.http: []`",
+        ),
+    ];
+    let problem = |(_, why, help): (bool, &str, &str)| {
+        let message = format!("{}: this limit is shared by regions, but {why}", origin(limit));
+        Problem::new(message, format!("{help}, or write `across_regions: split` or `each` for this limit"))
+    };
+    needs.into_iter().filter(|(is_missing, ..)| *is_missing).map(problem).collect()
 }
 
 /// Returns whether callers can take permits of the rule's concurrency limits without a way to release them. Only the

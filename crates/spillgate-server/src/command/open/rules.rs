@@ -35,7 +35,8 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
         Defaults {
             compat_envoy: settings.compat_envoy,
             on_store_failure: settings.on_store_failure,
-            ..Defaults::default()
+            regions: settings.regions.count(),
+            across: settings.regions.across(),
         },
     );
     let mut rules = parsed.map_err(|errors| Problems(errors.iter().map(without_secrets).collect()))?;
