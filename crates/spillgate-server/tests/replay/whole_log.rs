@@ -78,7 +78,10 @@ fn a_scraper_with_nearly_all_refusals_is_named() {
     let text = replay(&log, &ADDRESS);
     assert!(text.contains("  the whole log: above the rate (one caller). "), "{text}");
     assert!(text.contains("\"remote_address=203.0.113.9\" has 100.0 % of the refusals."), "{text}");
-    assert!(text.contains("Before you block it: it can be many people behind one address or key."), "{text}");
+    assert!(
+        text.contains("Before you block it, make sure that it is not many people behind one address or key."),
+        "{text}"
+    );
 }
 
 #[test]
