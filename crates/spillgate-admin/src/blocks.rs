@@ -131,8 +131,9 @@ pub(super) async fn unblock<C: Clock>(
     let wire: WireUnblock<'_> = object(&body).map_err(|error| Problem::bad_json(&error, UNBLOCK))?;
     let unblocked = state.service.unblock(&wire.key, &wire.value, wire.domain.as_deref()).await.map_err(refused)?;
     let named = named(&wire.key, &wire.value, wire.domain.as_ref());
-    let change = Change(format!("unblocked: {named}"));
-    Ok((Extension(change), Json(json!({ "unblocked": unblocked }))).into_response())
+    let refused = unblocked.iter().fold(0, |sum: u64, block| sum.saturating_add(block.refused.get()));
+    let change = Change(format!("unblocked: {named}, requests refused: {refused}"));
+    Ok((Extension(change), Json(json!({ "unblocked": unblocked.len(), "refused": refused }))).into_response())
 }
 
 pub(super) async fn blocks<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {

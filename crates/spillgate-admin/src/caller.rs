@@ -52,6 +52,11 @@ struct Answer<'a> {
     blocks_left_out: usize,
     limits: Vec<LimitOfCaller<'a>>,
     limits_left_out: usize,
+    /// How many limits were left out because only a value without a key touches them, and they are unused.
+    unused_left_out: usize,
+    /// Limits that all requests with certain values share. None of the values in the body is one of them.
+    shared: Vec<LimitOfCaller<'a>>,
+    shared_left_out: usize,
     unread: Vec<Unread<'a>>,
     unread_left_out: usize,
 }
@@ -100,10 +105,14 @@ pub(super) async fn caller<C: Clock>(
         return Err(Problem::bad_request(detail, "GET /rules lists the domains; without a domain, all are searched"));
     }
     let found = CallerCounters::of(&loaded, domain, &values);
-    let mut limits = Vec::new();
-    for counter in &found.counters {
-        let explained = service.limits_of_counter(&loaded, counter).await?;
-        limits.extend(explained.into_iter().map(|limit| LimitOfCaller::of(counter, &limit, service.options().shadow)));
+    let (mut limits, mut shared, mut unused_left_out) = (Vec::new(), Vec::new(), 0);
+    for (counters, list) in [(&found.counters, &mut limits), (&found.shared, &mut shared)] {
+        for counter in counters {
+            let (explained, unused) = service.limits_of_counter(&loaded, counter).await?;
+            unused_left_out += unused;
+            let is_in_shadow = service.is_in_shadow(counter.rule);
+            list.extend(explained.into_iter().map(|limit| LimitOfCaller::of(counter, &limit, is_in_shadow)));
+        }
     }
     let (in_force, now_ms) = (service.operator().in_force(), service.now_ms());
     let blocks = blocks(&in_force, domain, &values, (service.options().bounds.value_bytes, now_ms));
@@ -112,6 +121,9 @@ pub(super) async fn caller<C: Clock>(
         blocks: blocks.iter().take(BLOCKS_MAX).map(|block| BlockJson::of(block, now_ms)).collect(),
         limits,
         limits_left_out: found.limits_left_out,
+        unused_left_out,
+        shared,
+        shared_left_out: found.shared_left_out,
         unread: found.unread.iter().map(Unread::of).collect(),
         unread_left_out: found.unread_left_out,
     };

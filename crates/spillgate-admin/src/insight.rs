@@ -36,6 +36,8 @@ struct InsightOfLimit {
     limit: LimitDescription,
     #[serde(flatten)]
     report: Report,
+    /// Whether all requests of the rule share one counter, so that insight knows only one caller.
+    shared: bool,
     by: Option<By>,
     /// What an operator can do.
     advice: &'static str,
@@ -56,6 +58,11 @@ struct TopOfLimit {
     limit: LimitDescription,
     allowed: TopCallers,
     refused: TopCallers,
+    /// Requests over the limit in the last hour, as in the spans of `/insight`.
+    refused_requests: u64,
+    /// Those of them that the limit only would have refused.
+    unenforced_requests: u64,
+    shared: bool,
     by: Option<By>,
 }
 
@@ -119,7 +126,8 @@ pub(super) async fn insight<C: Clock + 'static>(
         let reading = query.readings.then_some(reading);
         let suggested_rules = report.suggestion.map(|suggestion| suggestion.to_yaml(rule, limit));
         Some(json(&InsightOfLimit {
-            limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
+            limit: LimitDescription::of(rule, limit).on_server(service.is_in_shadow(rule)),
+            shared: rule.is_shared(),
             advice: report.verdict.advice(report.who),
             report,
             by: By::of(service, loaded, rule),
@@ -133,14 +141,18 @@ pub(super) async fn insight<C: Clock + 'static>(
 
 pub(super) async fn top<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     limits(&state, &json!({}), |service, loaded, (rule, limit, insight)| {
-        let Reading { top_allowed: mut allowed, top_refused: mut refused, .. } = insight.read(service.limiter().now());
+        let reading = insight.read(service.limiter().now());
+        let Reading { top_allowed: mut allowed, top_refused: mut refused, spans: [.., hour], .. } = reading;
         if loaded.caller_keys() == CallerKeys::Off {
             [&mut allowed, &mut refused].into_iter().for_each(|top| top.callers.clear());
         }
         Some(json(&TopOfLimit {
-            limit: LimitDescription::of(rule, limit).on_server(service.options().shadow),
+            limit: LimitDescription::of(rule, limit).on_server(service.is_in_shadow(rule)),
             allowed,
             refused,
+            refused_requests: hour.counts.refused_requests,
+            unenforced_requests: hour.counts.unenforced_requests,
+            shared: rule.is_shared(),
             by: By::of(service, loaded, rule),
         }))
     })

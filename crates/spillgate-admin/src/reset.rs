@@ -71,17 +71,27 @@ fn failed(error: ServiceError, reset: &Reset) -> Problem {
     if problem.status != StatusCode::SERVICE_UNAVAILABLE {
         return problem;
     }
-    let help = match (reset.done, is_known) {
+    Problem::new(problem.status, detail, how_much(reset.done, is_known))
+}
+
+/// Says how many descriptors were reset before the store failed, and what to do. `is_known` is false if the next one may
+/// have been reset too.
+fn how_much(done: usize, is_known: bool) -> String {
+    match (done, is_known) {
         (0, true) => "nothing was reset; try again when the store answers".to_owned(),
         (0, false) => {
             "the reset may have been made: look at POST /peek, or reset again when the store answers".to_owned()
         }
+        (1, true) => "only the first descriptor was reset; reset again when the store answers".to_owned(),
         (done, true) => format!("only the first {done} descriptors were reset; reset again when the store answers"),
+        (1, false) => {
+            "the first descriptor was reset, and the next one may have been; reset again when the store answers"
+                .to_owned()
+        }
         (done, false) => format!(
             "the first {done} descriptors were reset, and the next one may have been; reset again when the store answers"
         ),
-    };
-    Problem::new(problem.status, detail, help)
+    }
 }
 
 /// For each descriptor, resets all limits of the rule that the descriptor matches.
@@ -130,4 +140,19 @@ async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8], reset: &mut Res
     }
     (reset.done, reset.limits) = (1, 1);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_that_failed_says_how_much_was_reset() {
+        assert!(how_much(0, true).starts_with("nothing was reset"));
+        assert!(how_much(0, false).starts_with("the reset may have been made"));
+        assert!(how_much(1, true).starts_with("only the first descriptor was reset;"));
+        assert!(how_much(2, true).starts_with("only the first 2 descriptors were reset;"));
+        assert!(how_much(1, false).starts_with("the first descriptor was reset, and the next one may have been;"));
+        assert!(how_much(2, false).starts_with("the first 2 descriptors were reset, and the next one may have been;"));
+    }
 }

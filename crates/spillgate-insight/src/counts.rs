@@ -19,13 +19,14 @@ const fn slot_ns(span: usize) -> u64 {
     SPANS_NS[span] / (SLOTS as u64 - 1)
 }
 
-/// The counts of one slot of time. The first two fields, which most takes change, are in one cache line.
+/// The counts of one slot of time. `used` and all of `counts` but its last number, which most takes change, are in one
+/// cache line.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct Slot {
-    pub(super) counts: Counts,
     /// The most units of the limit that any caller used at one time, whether the caller is in the sample or not.
     pub(super) used: u64,
+    pub(super) counts: Counts,
     pub(super) waits: Waits,
 }
 
@@ -45,6 +46,7 @@ impl Slot {
                 counts.oversized_units = counts.oversized_units.saturating_add(take.units);
             }
             counts.unwaited_requests += u64::from(take.reason == Reason::WaitTooLong);
+            counts.unenforced_requests += u64::from(!take.enforced);
             self.waits.add(take.wait);
         }
     }

@@ -137,24 +137,24 @@ impl Judge<'_> {
                 1 => "There was 1 request".to_owned(),
                 requests => format!("There were {requests} requests"),
             };
-            return Judged::new(Verdict::TooEarly, format!("{seen}. A verdict needs {MIN_REQUESTS}."));
+            let reason = format!("{seen}. A verdict needs {MIN_REQUESTS} requests.");
+            return Judged::new(Verdict::TooEarly, with_seen(refused, &reason));
         }
         if self.minutes.asked < MIN_MINUTES {
             let asked = self.minutes.asked;
-            return Judged::new(
-                Verdict::TooEarly,
-                format!("There were requests in {asked} of the last 60 minutes. A verdict needs {MIN_MINUTES}."),
+            let reason = format!(
+                "There were requests in {asked} of the last 60 minutes. A verdict needs requests in {MIN_MINUTES} of them."
             );
+            return Judged::new(Verdict::TooEarly, with_seen(refused, &reason));
         }
         if counts.oversized_requests as f64 > NEVER_PASSES * counts.requests as f64 {
             return Judged::new(Verdict::NeverPasses, String::new());
         }
-        let Some(refused) = refused else {
+        let Some(of_refused) = refused else {
             return self.needs_windows().unwrap_or_else(|| self.unrefused());
         };
-        let seen = format!("{} {}", refused.sentence(), refused.top_sentences());
-        let mut judged = self.refusing(refused);
-        judged.reason = format!("{} {}", seen.trim_end(), judged.reason);
+        let mut judged = self.refusing(of_refused);
+        judged.reason = with_seen(refused, &judged.reason);
         judged
     }
 
@@ -167,8 +167,12 @@ impl Judge<'_> {
         }
         let needed_ns = needed_ns.min(NEARLY_AN_HOUR_NS);
         let (needed, watched) = (rounded_time(needed_ns), rounded_time(self.watched_ns));
-        (self.watched_ns < needed_ns)
-            .then(|| Judged::new(Verdict::TooEarly, format!("Requests came for {watched}. A verdict needs {needed}.")))
+        (self.watched_ns < needed_ns).then(|| {
+            Judged::new(
+                Verdict::TooEarly,
+                format!("Requests came for {watched}. A verdict needs requests for {needed}."),
+            )
+        })
     }
 
     /// A time as long as two windows contains one whole window, wherever windows begin.
@@ -221,15 +225,14 @@ impl Judge<'_> {
             return Judged::new(Verdict::Unclear, "No refused caller is in the sample.".into());
         }
         if judged == 0.0 && matches!(refused.top, [_]) {
-            let reason = "This caller cannot be judged. It is still busy, uses several servers, was refused while the store failed, or \
-                          its retries cannot be distinguished from new requests.";
-            return Judged::new(Verdict::Unclear, reason.into());
+            let reason = format!("This caller cannot be judged: {}.", self.unknown_because(refused, true));
+            return Judged::new(Verdict::Unclear, reason);
         }
         if 2.0 * judged < kinds.all {
             let reason = format!(
-                "{} can be judged. The others are still busy, use several servers, were refused while the store failed, or \
-                 their retries cannot be distinguished from new requests.",
-                capital(&refused.part(judged / kinds.all))
+                "{} can be judged. Of the others, {}.",
+                capital(&refused.part(judged / kinds.all)),
+                self.unknown_because(refused, false)
             );
             return Judged::new(Verdict::Unclear, reason);
         }
@@ -248,6 +251,42 @@ impl Judge<'_> {
             refused.part((kinds.bursty + kinds.above_for_short) / kinds.all)
         );
         Judged::new(Verdict::Unclear, reason)
+    }
+
+    /// Says why callers that decide the verdict cannot be judged: only reasons that one of them has. `one` says whether it
+    /// is a single caller.
+    fn unknown_because(&self, refused: &Refused<'_>, one: bool) -> String {
+        let callers = &self.span.sampled.callers;
+        let decides = |caller: &&SampledCaller| match refused.top {
+            [] => refused.weight(caller) > 0.0,
+            top => top.iter().any(|top| top.id == caller.id),
+        };
+        let mut found = [false; 4];
+        found[3] = refused.top.iter().any(|top| callers.iter().all(|caller| caller.id != top.id));
+        for caller in callers.iter().filter(decides).filter(|caller| kind_of(caller) == Kind::Unknown) {
+            found[match (caller.burst.1, caller.above_upper) {
+                (None, _) => 2,
+                (Some(_), true) => 1,
+                (Some(_), false) => 0,
+            }] = true;
+        }
+        let reasons = if one {
+            [
+                "it is still busy",
+                "its retries cannot be distinguished from new requests",
+                "a part of its units was counted elsewhere: by other servers, before the start, or while the store failed",
+                "it is not in the sample",
+            ]
+        } else {
+            [
+                "some are still busy",
+                "the retries of some cannot be distinguished from new requests",
+                "a part of the units of some was counted elsewhere: by other servers, before the start, or while the store failed",
+                "some are not in the sample",
+            ]
+        };
+        let reasons = reasons.into_iter().zip(found).filter_map(|(reason, found)| found.then_some(reason));
+        reasons.collect::<Vec<_>>().join(", and ")
     }
 
     /// The verdict that the callers with most of the refused units are above the rate.
@@ -403,13 +442,21 @@ impl Judge<'_> {
             );
         }
         if at_most >= HARDLY_USED {
-            return Judged::new(
-                Verdict::Unclear,
-                format!(
-                    "{none} How much of the limit they use is not exactly known of some callers: they use several servers, are not \
-                     in the sample, or their window slides."
+            let counted_elsewhere = callers.iter().any(|caller| caller.burst.1.is_none());
+            let slides = model.counting == Counting::Sliding;
+            let reasons = [
+                (
+                    counted_elsewhere,
+                    "a part of their units was counted by other servers, before the start, or while the store failed",
                 ),
-            );
+                (others.1 >= HARDLY_USED, "they are not in the sample"),
+                (slides, "their window slides, and insight counts in windows that do not"),
+            ];
+            let reasons: Vec<_> = reasons.iter().filter(|(holds, _)| *holds).map(|(_, reason)| *reason).collect();
+            let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", or ")) };
+            let reason =
+                format!("{none} How much of the limit they use is not exactly known of some callers{because}.");
+            return Judged::new(Verdict::Unclear, reason);
         }
         if let Some(mut too_early) = self.needs(LONGEST_SPAN_NS) {
             too_early.reason = format!("{none} Nobody used half of the limit yet. {}", too_early.reason);
@@ -455,6 +502,13 @@ impl Judge<'_> {
         let allowed = limit.rate * now_ns.saturating_sub(top_allowed.since_ns).max(1) as f64;
         (at_least as f64 / allowed, at_most as f64 / allowed)
     }
+}
+
+/// Returns a reason after the sentences that say what was refused, and to whom.
+fn with_seen(refused: Option<&Refused<'_>>, reason: &str) -> String {
+    let Some(refused) = refused else { return reason.to_owned() };
+    let seen = format!("{} {}", refused.sentence(), refused.top_sentences());
+    format!("{} {reason}", seen.trim_end())
 }
 
 /// Returns a lower and an upper bound of how much of the limit a caller uses, in a window or at once: 1 is the whole

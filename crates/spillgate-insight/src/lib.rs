@@ -119,6 +119,8 @@ pub struct Take {
     units: u64,
     /// Whether this limit refused.
     refused: bool,
+    /// Whether a refusal by this limit refuses the request.
+    enforced: bool,
     /// Whether the request was refused, by this limit or by another one. The caller may then ask again.
     may_return: bool,
     limit: u64,
@@ -138,7 +140,15 @@ impl Take {
         let refused = !decision.allowed;
         // A float can represent every whole number up to this one.
         let units = units.min(MAX_UNITS);
-        Take { units, refused, may_return: refused, limit, remaining, reason, wait: retry_after, store_ns: 0 }
+        let (may_return, enforced) = (refused, true);
+        Take { units, refused, enforced, may_return, limit, remaining, reason, wait: retry_after, store_ns: 0 }
+    }
+
+    /// Returns the same take of a limit whose refusal refuses the request, or only would refuse it. In shadow mode it only
+    /// would, and [`Counts::unenforced_requests`] counts it too. Without this function, a refusal refuses.
+    #[must_use]
+    pub const fn enforced(self, enforced: bool) -> Take {
+        Take { enforced, ..self }
     }
 
     /// Returns the same take, as part of a request that passed or was refused. A caller whose request was refused may

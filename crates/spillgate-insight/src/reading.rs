@@ -68,6 +68,11 @@ pub struct Counts {
     pub unwaited_requests: u64,
     /// The units of `oversized_requests`.
     pub oversized_units: u64,
+    /// Of `refused_requests`, those that the limit only would have refused: it was in shadow mode, or it was in quota mode
+    /// and the request passed.
+    // A server of an older version does not say it.
+    #[serde(default)]
+    pub unenforced_requests: u64,
 }
 
 /// The sampled callers of a limit.
@@ -208,6 +213,7 @@ impl Counts {
         self.oversized_requests = self.oversized_requests.saturating_add(other.oversized_requests);
         self.unwaited_requests = self.unwaited_requests.saturating_add(other.unwaited_requests);
         self.oversized_units = self.oversized_units.saturating_add(other.oversized_units);
+        self.unenforced_requests = self.unenforced_requests.saturating_add(other.unenforced_requests);
     }
 }
 
@@ -314,7 +320,7 @@ pub(super) fn top_since_ns(since_ns: u64, now_ns: u64) -> u64 {
 
 impl TopCallers {
     /// Adds other counts, for example of another server. The callers with the most units are then first.
-    pub(super) fn merge(&mut self, other: &TopCallers) {
+    pub fn merge(&mut self, other: &TopCallers) {
         self.since_ns = self.since_ns.min(other.since_ns);
         self.add((other.units, other.missing, other.callers.iter().cloned()));
     }

@@ -72,13 +72,16 @@ impl Verdict {
     #[must_use]
     pub const fn advice(self, who: Who) -> &'static str {
         match (self, who) {
-            (Verdict::TooEarly, _) => "Wait. The reason says what is missing.",
+            (Verdict::TooEarly, Who::Nobody) => "Wait. The reason says what is missing.",
+            (Verdict::TooEarly, _) => {
+                "The reason says who was refused, and what a verdict still needs. If that is clear enough, you need not wait."
+            }
             (Verdict::NeverPasses, _) => "Correct the costs, or raise what the limit allows at once.",
             (Verdict::AboveRate, Who::One) => {
-                "Keep the limit, and look at this caller. Before you block it: it can be many people behind one address or key."
+                "Keep the limit, and look at this caller. Before you block it, make sure that it is not many people behind one address or key."
             }
             (Verdict::AboveRate, Who::Few) => {
-                "Keep the limit, and look at these callers. Before you block one: it can be many people behind one address or key."
+                "Keep the limit, and look at these callers. Before you block one, make sure that it is not many people behind one address or key."
             }
             (Verdict::AboveRate, _) => "Raise the limit, or keep it if it protects something that cannot do more.",
             (Verdict::Bursts, _) => "Raise the burst, or keep it if you want to refuse bursts.",

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, Store, StoreError};
@@ -59,19 +59,24 @@ impl<S: Store + 'static, C: Clock + 'static> Limiter<S, C> {
         let runtime = Handle::current();
         let _ = timeout(Duration::ZERO, ready(())).await;
         let lease = Duration::from_nanos(quota.lease_ns());
-        let asked = Instant::now();
+        let (asked, asked_by_clock) = (Instant::now(), self.now());
         let decision = self.decide_one(Hit::new(key, quota, Op::take(1), Binding::Enforce)).await?;
         if !decision.allowed {
             return Ok((decision, None));
         }
-        let held = Arc::new(AtomicBool::new(true));
+        let limiter = Arc::clone(self);
+        let now_ns = Box::new(move || limiter.now().as_nanos());
         // A decision without a receipt has counted nothing, so there is nothing to renew or to release.
-        let Some(receipt) = decision.receipt else { return Ok((decision, Some(Permit { release: None, held }))) };
+        let Some(receipt) = decision.receipt else {
+            let held = Arc::new(Held { until_ns: AtomicU64::new(u64::MAX) });
+            return Ok((decision, Some(Permit { release: None, held, now_ns })));
+        };
+        let held = Arc::new(Held { until_ns: AtomicU64::new(asked_by_clock.after(lease).as_nanos()) });
         let (release, released) = oneshot::channel();
         let renewal =
             Renewal { limiter: Arc::clone(self), quota: quota.clone(), key, receipt, held: Arc::clone(&held) };
         runtime.spawn(renewal.keep(asked + lease, lease, released));
-        Ok((decision, Some(Permit { release: Some(release), held })))
+        Ok((decision, Some(Permit { release: Some(release), held, now_ns })))
     }
 }
 
@@ -97,7 +102,15 @@ pub struct Permit {
     /// Tells the task to release the permit. `None` if the permit is not counted, or after [`Permit::release`] was
     /// called.
     release: Option<oneshot::Sender<Reply>>,
-    held: Arc<AtomicBool>,
+    held: Arc<Held>,
+    /// Returns the time of the limiter's clock.
+    now_ns: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// How long a permit is held.
+struct Held {
+    /// When the lease ends, by the clock of the limiter in nanoseconds since 1970. 0 if the permit is not held any more.
+    until_ns: AtomicU64,
 }
 
 impl Permit {
@@ -107,12 +120,13 @@ impl Permit {
     /// longer than the lease. After that, more callers than the limit allows may work at the same time. The result is
     /// also `false` as soon as the runtime has ended, because nothing renews the permit after that.
     ///
-    /// The end of the lease is measured with the timers of tokio. On most systems, they do not count the time in which
-    /// the machine is suspended. When the machine wakes up, the result can stay `true` until the next renewal, for at
-    /// most a third of the lease, although another caller may have the permit.
+    /// The end of the lease is measured with the timers of tokio and also with the clock of the limiter. On most systems,
+    /// only [`SystemClock`](crate::SystemClock) counts the time in which the machine is suspended. If somebody sets the
+    /// wall clock forward by more than what is left of the lease, the result can be `false` until the next renewal, although
+    /// the permit is still held in a store with a clock of its own.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+        (self.now_ns)() < self.held.until_ns.load(Ordering::Relaxed)
     }
 
     /// Releases the permit, and waits until the store has released it. A drop does not wait.
@@ -143,7 +157,7 @@ struct Renewal<S, C> {
     quota: Quota,
     key: u128,
     receipt: Receipt,
-    held: Arc<AtomicBool>,
+    held: Arc<Held>,
 }
 
 impl<S: Store, C: Clock> Renewal<S, C> {
@@ -165,9 +179,12 @@ impl<S: Store, C: Clock> Renewal<S, C> {
                 }
                 return;
             }
-            let asked = Instant::now();
+            let (asked, asked_by_clock) = (Instant::now(), self.limiter.now());
             match timeout_at(ends, self.apply(Op::Renew { receipt: self.receipt })).await {
-                Ok(Ok(decision)) if decision.allowed => ends = asked + lease,
+                Ok(Ok(decision)) if decision.allowed => {
+                    ends = asked + lease;
+                    self.held.until_ns.store(asked_by_clock.after(lease).as_nanos(), Ordering::Relaxed);
+                }
                 // Another caller may have the permit already.
                 Ok(Ok(_)) => break,
                 // The store failed, or has not answered before the end of the lease.
@@ -184,6 +201,6 @@ impl<S: Store, C: Clock> Renewal<S, C> {
 impl<S, C> Drop for Renewal<S, C> {
     /// Runs when the task has ended, and when a runtime that ends drops the task. Nothing renews the permit after that.
     fn drop(&mut self) {
-        self.held.store(false, Ordering::Relaxed);
+        self.held.until_ns.store(0, Ordering::Relaxed);
     }
 }

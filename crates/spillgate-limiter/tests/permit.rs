@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate_limiter::{
-    FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, Quota, StoreErrorKind, TokioClock,
+    FallbackStore, Limiter, ManualClock, MemoryOptions, MemoryStore, OnStoreFailure, Quota, StoreErrorKind, Time,
+    TokioClock,
 };
 use spillgate_testkit::{Fault, Remote};
 
@@ -79,6 +80,22 @@ async fn a_permit_is_lost_with_its_lease_and_says_so() {
     assert_eq!(permit.release().await, Ok(None));
     assert_eq!(free(&limiter).await, 0, "the release of a lost permit releases no other permit");
     assert!(second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_lost_when_the_clock_of_the_limiter_passes_its_lease() {
+    // The timers of tokio stand still while a machine is suspended.
+    let clock = ManualClock::at(Time::from_nanos(1_800_000_000_000_000_000));
+    let limiter = Arc::new(Limiter::with_clock(remote(), clock.clone()));
+    let (_, permit) = limiter.hold(&ONE, "job").await.expect("the store answers");
+    let permit = permit.expect("the permit is free");
+    clock.advance(LEASE - Duration::from_nanos(1));
+    assert!(permit.is_held());
+    tokio::time::sleep(LEASE / 2).await;
+    clock.advance(LEASE - Duration::from_nanos(1));
+    assert!(permit.is_held(), "it was renewed");
+    clock.advance(Duration::from_nanos(1));
+    assert!(!permit.is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub struct LimitDescription {
     pub sketch_bytes: Option<usize>,
     /// The name of the rules file, usually its path.
     pub file: String,
-    /// The line in the rules file, counted from 1.
+    /// The line of the rule in this file, counted from 1.
     pub line: u32,
     /// The anchor, the penalty, the lease and similar options.
     pub options: QuotaOptions,
@@ -113,11 +113,10 @@ impl Limit {
 }
 
 impl LimitDescription {
-    /// Describes `limit`, which is a limit of `rule`. If the limit has no line of its own, it gets the line of the
-    /// rule.
+    /// Describes `limit`, which is a limit of `rule`.
     #[must_use]
     pub fn of(rule: &Rule, limit: &Limit) -> LimitDescription {
-        let (quota, origin) = (limit.written(), limit.origin.as_ref().unwrap_or(&rule.origin));
+        let (quota, origin) = (limit.written(), &rule.origin);
         LimitDescription {
             domain: rule.domain.to_string(),
             rule: rule.path.to_string(),
@@ -141,6 +140,18 @@ impl LimitDescription {
             Binding::Shadow.as_str().clone_into(&mut self.options.binding);
         }
         self
+    }
+
+    /// Returns the name by which texts call the rule of the limit, for example `api: user_id`.
+    #[must_use]
+    pub fn rule_name(&self) -> String {
+        format!("{}: {}", self.domain, self.rule)
+    }
+
+    /// Returns the name by which texts call the limit, for example `api: user_id, limit per_user`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}, limit {}", self.rule_name(), self.label())
     }
 
     /// Returns the name of the limit, or its [size](LimitDescription::size) if it has no name.

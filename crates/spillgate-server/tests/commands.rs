@@ -86,7 +86,8 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     assert!(
         explained.stdout.contains("user_id=7 is blocked in all domains for ") && explained.stdout.contains("(floods)")
     );
-    assert_eq!(scene.text(&["unblock", "user_id=7"]), "all blocks of user_id=7 have ended: 1\n");
+    let ended = "the block of user_id=7 has ended. This server has refused 1 request because of it\n";
+    assert_eq!(scene.text(&["unblock", "user_id=7"]), ended);
     assert_eq!(scene.user("7"), 200);
     let other = "--descriptor=remote_address=203.0.113.9";
     scene.text(&["block", "user_id=7", "--for=1m"]);
@@ -102,44 +103,65 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     for domain in [&[][..], &["--domain=api"]] {
         scene.text(&[&["block", "user_id=8", "--for=1m"], domain].concat());
     }
-    let ended = "the block of user_id=8 in the domain api has ended\n";
-    assert_eq!((scene.text(&["unblock", "user_id=8", "--domain=api"]), scene.user("8")), (ended.to_owned(), 429));
+    assert_eq!(scene.user("8"), 429);
+    let ended = scene.text(&["unblock", "user_id=8", "--domain=api"]);
+    assert!(
+        ended.starts_with("the block of user_id=8 in the domain api has ended. This server has refused "),
+        "{ended}"
+    );
+    assert_eq!(scene.user("8"), 429);
+    scene.text(&["block", "user_id=8", "--for=1m", "--domain=api"]);
+    let ended = scene.text(&["unblock", "user_id=8"]);
+    assert_eq!(ended, "2 blocks of user_id=8 have ended. This server has refused 1 request because of them\n");
     let wrong = scene.json(&["block", "user_id=7", "--for", "soon"], 2);
     assert_eq!(wrong["ok"], false);
     assert!(wrong["errors"][0]["message"].as_str().is_some_and(|text| text.contains("for")), "{wrong}");
-    for (block, says) in [
-        (&["user_ip=7"][..], "note: no rule has the key user_ip: check that requests have it\n"),
-        (&["user_id=9", "--domain=ap"], "note: no rule has the domain ap: check that requests have it\n"),
-    ] {
-        let output = scene.run(&[&["block", "--for=1m"], block].concat());
-        assert!(output.code == 0 && output.stdout.contains(" is blocked in ") && output.stderr == says, "{output:?}");
-    }
-    scene.fails(&["block", "user_id", "--for=1m"], 2, &["has no value: write KEY=VALUE"]);
+    scene.fails(&["block", "user_id", "--for=1m"], 2, &["`user_id` has no `=`: write KEY=VALUE"]);
+    let example = "`192.0.2.77` has no key: write KEY=VALUE, for example remote_address=192.0.2.77";
+    scene.fails(&["block", "192.0.2.77", "--for=1m"], 2, &[example]);
+    scene.fails(&["unblock", "2001:db8::1"], 2, &["for example remote_address=2001:db8::1"]);
     scene.fails(&["block", "user_id=7,a=b", "--for=1m"], 2, &["write one KEY=VALUE"]);
     scene.fails(&["block", "user_id=7"], 2, &["--for <DURATION>"]);
+}
+
+#[test]
+fn a_block_of_a_name_that_no_rule_has_is_an_error() {
+    let scene = Scene::new(RULES, &[]);
+    for (block, says) in [
+        (&["user_ip=7"][..], ["no rule has the key `user_ip`, so nothing was blocked", "did you mean `user_id`?"]),
+        (&["user_id=9", "--domain=ap"], ["no rule has the domain `ap`, so nothing was blocked", "did you mean `api`?"]),
+    ] {
+        let block = [&["block", "--for=1m"], block].concat();
+        scene.fails(&block, 2, &[&says[..], &["--allow-unmatched"]].concat());
+        assert_eq!(scene.json(&block, 2)["ok"], false);
+        assert_eq!(scene.text(&["blocks"]), "no caller is blocked\n");
+        assert!(scene.text(&[&block[..], &["--allow-unmatched"]].concat()).contains(" is blocked in "));
+        scene.text(&["unblock", block[2]]);
+    }
 }
 
 #[test]
 fn a_rule_is_put_into_shadow_by_its_path() {
     let scene = Scene::new(RULES, &[]);
     assert_eq!((scene.user("7"), scene.user("7"), scene.user("7")), (200, 200, 429));
-    let on = "the rule user_id of the domain api counts, but refuses nothing for 30m, on this server only\n";
+    let on = "the rule api: user_id counts, but refuses nothing for 30m, on this server only\n";
     assert_eq!(scene.text(&["shadow", "on", "user_id", "--for", "30m"]), on);
     assert_eq!(scene.user("7"), 200);
     let list = scene.text(&["shadows"]);
     assert!(list.contains("api: user_id  this server"), "{list}");
     let explained = scene.text(&["explain", "--domain=api", "--descriptor=user_id=7"]);
     assert!(explained.starts_with("Allowed now\n") && explained.contains("in shadow on this server only, for "));
-    let off = "the shadow of the rule user_id of the domain api has ended, on this server only\n";
+    let off = "the shadow of the rule api: user_id has ended, on this server only\n";
     assert_eq!(scene.text(&["shadow", "off", "user_id", "--domain", "api"]), off);
     assert_eq!((scene.user("7"), scene.text(&["shadows"])), (429, "no rule was put into shadow\n".to_owned()));
     scene.fails(&["shadow", "off", "user_id"], 1, &["no such shadow switch is on", "`spillgate shadows`"]);
     scene.fails(
         &["shadow", "on", "user_ip", "--for=1m"],
         1,
-        &["no rule has the path `user_ip`", "did you mean `user_id`?"],
+        &["no rule has the name `user_ip`", "did you mean `user_id`?"],
     );
-    scene.fails(&["shadow", "on", "user_ip", "--domain=api", "--for=1m"], 1, &["did you mean the rule `user_id`?"]);
+    scene.fails(&["shadow", "on", "user_ip", "--domain=api", "--for=1m"], 1, &["did you mean `user_id`?"]);
+    scene.fails(&["shadow", "on", "user_id", "--domain=ap", "--for=1m"], 1, &["did you mean the domain `api`?"]);
     scene.fails(&["shadow", "on", "user_id"], 2, &["--for <DURATION>"]);
     scene.fails(&["shadow", "on", "user_id", "--for=40d"], 2, &["30d"]);
     scene.fails(&["shadow", "on", "--for=1m"], 2, &["RULE"]);
@@ -158,8 +180,76 @@ fn a_path_that_several_domains_have_needs_the_domain() {
         Folder::new(&[("rules/a.yaml", RULES), ("rules/b.yaml", &RULES.replace("domain: api", "domain: web"))]);
     let server = Spillgate::serve(&folder.path("rules"), &[]);
     let scene = Scene { folder, server };
-    scene.fails(&["shadow", "on", "user_id", "--for=1m"], 2, &["several domains", "api, web", "--domain"]);
-    assert!(scene.text(&["shadow", "on", "user_id", "--for=1m", "--domain=web"]).contains("of the domain web counts"));
+    scene.fails(
+        &["shadow", "on", "user_id", "--for=1m"],
+        2,
+        &["several rules", "api: user_id; web: user_id", "--domain"],
+    );
+    assert!(
+        scene.text(&["shadow", "on", "user_id", "--for=1m", "--domain=web"]).contains("the rule web: user_id counts")
+    );
+    assert!(scene.text(&["shadow", "on", "api: user_id", "--for=1m"]).contains("the rule api: user_id counts"));
+}
+
+/// Returns the text between two other texts.
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
+    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("no `{begin}` in {text}"));
+    rest.split_once(end).unwrap_or_else(|| panic!("no `{end}` in {rest}")).0
+}
+
+#[test]
+fn every_name_of_a_rule_that_a_command_prints_is_accepted() {
+    let scene = Scene::new(RULES, &[]);
+    (0..3).for_each(|_| _ = scene.user("7"));
+    let explained = scene.run(&["explain", "-d=api", "-e=user_id=7"]).stdout;
+    let caller = scene.run(&["explain", "--caller=user_id=7"]).stdout;
+    scene.text(&["shadow", "on", "user_id", "--for=1m"]);
+    let (insight, top, shadows) = (scene.text(&["insight"]), scene.text(&["top"]), scene.text(&["shadows"]));
+    scene.folder.write("rules.yaml", &RULES.replace("requests_per_unit: 2}", "requests_per_unit: 7}"));
+    let reload = scene.text(&["reload"]);
+    for name in [
+        between(&explained, "Refused now by ", ". Ask again"),
+        between(&explained, "  rule ", " at "),
+        between(&caller, "all free in\n", "  user_id=7"),
+        insight.split(" (").next().unwrap_or_default(),
+        top.split(" (").next().unwrap_or_default(),
+        between(&shadows, "time left\n", "  this server"),
+        between(&reload, "2 rules\n  ", " ("),
+    ] {
+        assert!(scene.text(&["shadow", "on", name, "--for=1m"]).starts_with("the rule api: user_id counts"), "{name}");
+        let shown = scene.text(&["insight", name]);
+        assert!(shown.starts_with("api: user_id, limit per_user (") && !shown.contains("remote_address"), "{shown}");
+    }
+    scene.fails(&["insight", "user_ip"], 2, &["no limit that is watched has the name `user_ip`", "did you mean"]);
+    scene.fails(&["insight", "--domain=ap"], 2, &["has the domain `ap`"]);
+    // A switch can outlive its rule.
+    scene.folder.write("rules.yaml", &RULES.replace("user_id", "user"));
+    scene.text(&["reload"]);
+    let off = "the shadow of the rule api: user_id has ended, on this server only\n";
+    assert_eq!(scene.text(&["shadow", "off", "api: user_id"]), off);
+}
+
+#[test]
+fn all_commands_give_a_rule_the_same_line() {
+    let rules = "domain: api
+descriptors:
+  - key: user_id
+    rate_limits:
+      - {name: a, unit: year, requests_per_unit: 2}
+      - {name: b, unit: hour, requests_per_unit: 2}
+";
+    let scene = Scene::new(rules, &[]);
+    scene.user("7");
+    let explained = scene.text(&["explain", "-d=api", "-e=user_id=7"]);
+    let (insight, top) = (scene.text(&["insight"]), scene.text(&["top"]));
+    scene.folder.write("rules.yaml", &rules.replace("requests_per_unit: 2", "requests_per_unit: 3"));
+    let reload = scene.text(&["reload"]);
+    for text in [explained, insight, top, reload] {
+        assert!(
+            text.contains("rules.yaml:3") && !text.contains("rules.yaml:5") && !text.contains("rules.yaml:6"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -170,7 +260,8 @@ fn all_limits_and_blocks_of_a_caller_are_listed() {
     let text = scene.run(&["explain", "--caller", "remote_address=192.0.2.1"]);
     assert_eq!(text.code, 1, "{text:?}");
     assert!(text.stdout.starts_with("Refused now by 1 limit\n"), "{text:?}");
-    assert!(text.stdout.contains("api: login") && text.stdout.contains("path=/login, remote_address=192.0.2.1"));
+    let login = "api: path=/login > remote_address, limit login";
+    assert!(text.stdout.contains(login) && text.stdout.contains("path=/login, remote_address=192.0.2.1"));
     assert!(text.stdout.contains("1 of 1") && text.stdout.contains("0 of 100"), "{text:?}");
     let free = scene.text(&["explain", "--caller", "remote_address=192.0.2.2", "--domain=api"]);
     assert!(free.starts_with("Nothing refuses this caller now\n"), "{free}");
@@ -181,11 +272,35 @@ fn all_limits_and_blocks_of_a_caller_are_listed() {
         "{blocked:?}"
     );
     let nothing = scene.text(&["explain", "--caller", "unknown=7"]);
-    assert_eq!(nothing, "No limit and no block has these values\n");
+    let rest = "\nnot searched: limits of further values of this caller. Add each value with --caller\n";
+    assert_eq!(nothing, format!("No limit and no block has these values\n{rest}"));
     assert_eq!(scene.json(&["explain", "--caller", "user_id=7"], 0)["limits"][0]["capacity"], 2);
     scene.fails(&["explain", "--caller=a=1", "--caller=a=2"], 2, &["the key `a` has two values"]);
     scene.fails(&["explain", "--caller=a=1", "--descriptor=a=1", "--domain=api"], 2, &["cannot be used with"]);
     scene.fails(&["explain"], 2, &["--domain"]);
+}
+
+#[test]
+fn shared_limits_are_listed_for_a_caller_and_what_is_left_out_is_said() {
+    let more = "  - {key: path, value: /search, rate_limit: {name: search, unit: year, requests_per_unit: 1}}
+  - {key: 'team_*', rate_limit: {name: teams, unit: year, requests_per_unit: 1}}
+";
+    let scene = Scene::new(&format!("{RULES}{more}"), &[]);
+    let asked = scene.text(&["explain", "--caller", "user_id=7"]);
+    assert!(asked.starts_with("Nothing refuses this caller now\n"), "{asked}");
+    let shared = "\nlimits that all callers share, if their requests have these entries:\n";
+    let (_, list) = asked.split_once(shared).expect("there is a shared limit");
+    assert!(list.contains("api: path=/search, limit search  path=/search  0 of 1"), "{list}");
+    scene.check(&serde_json::json!({ "path": "/search" }));
+    let asked = scene.text(&["explain", "--caller", "user_id=7"]);
+    assert!(asked.starts_with("Nothing with these values refuses now, but 1 shared limit may\n"), "{asked}");
+    // A request with another path does not use this limit.
+    let asked = scene.text(&["explain", "--caller", "user_id=7", "--caller", "path=/other"]);
+    assert!(!asked.contains("/search"), "{asked}");
+    let bare = scene.text(&["explain", "--caller", "7"]);
+    assert!(bare.contains("\nleft out: 2 unused limits of keys that a value without a key can have."), "{bare}");
+    assert!(bare.contains("  api: team_* needs team_*=...\n"), "{bare}");
+    assert_eq!(scene.json(&["explain", "--caller", "7"], 0)["unused_left_out"], 2);
 }
 
 #[test]
@@ -277,7 +392,7 @@ fn the_callers_with_the_most_units_are_listed() {
         scene.user(user);
     }
     let text = scene.text(&["top"]);
-    assert!(text.contains("api: user_id per_user (") && !text.contains("remote_address"), "{text}");
+    assert!(text.contains("api: user_id, limit per_user (") && !text.contains("remote_address"), "{text}");
     assert!(text.contains("refused units") && text.contains("user_id=ann\n") && !text.contains('\u{1b}'), "{text}");
     assert_eq!(scene.json(&["top"], 0)["limits"].as_array().map(Vec::len), Some(2));
     // Each of many callers has one unit, so none of them is known to have many.
@@ -313,4 +428,40 @@ fn a_reload_says_what_changed_or_why_not() {
     let json = scene.json(&["reload"], 1);
     assert_eq!((&json["status"], &json["errors"][0]["line"]), (&422.into(), &4.into()));
     assert!(scene.text(&["explain", "-d=api", "-e=user_id=7"]).contains("7 -> 6 of 7"), "the earlier rules decide");
+}
+
+#[test]
+fn the_last_reloads_are_listed() {
+    let scene = Scene::new(RULES, &[]);
+    assert_eq!(scene.text(&["reloads"]), "no reload since the server started\n");
+    scene.text(&["reload"]);
+    scene.folder.write("rules.yaml", &RULES.replace("requests_per_unit: 2}", "requests_per_unit: 7}"));
+    scene.text(&["reload"]);
+    scene.folder.write("rules.yaml", &RULES.replace("rate_limit: {name", "rate_limt: {name"));
+    assert_eq!(scene.run(&["reload"]).code, 1);
+    let text = scene.text(&["reloads"]);
+    let reloads: Vec<_> = text.split("\n\n").collect();
+    assert_eq!(reloads.len(), 3, "{text}");
+    assert!(
+        reloads[0].contains(" UTC  failed: the earlier rules stayed in use\n  ") && reloads[0].contains("`rate_limit`")
+    );
+    assert!(reloads[1].contains(" UTC  reloaded: 1 file, 1 domain, 2 rules\n  api: user_id ("), "{text}");
+    assert!(reloads[1].contains("limit per_user changed: 2 per year"), "{text}");
+    assert!(reloads[2].ends_with(" UTC  nothing changed: 1 file, 1 domain, 2 rules\n"), "{text}");
+    assert_eq!(scene.json(&["reloads"], 0)["reloads"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn the_address_of_the_admin_listener_can_come_from_the_environment() {
+    let scene = Scene::new(RULES, &[]);
+    let admin = scene.server.admin().to_string();
+    for command in ["blocks", "insight", "top", "reloads"] {
+        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN", &admin)]);
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{command}");
+        // The flag wins.
+        let output = scene.folder.run_with(&[command, "--admin=http://127.0.0.1:1"], &[("SPILLGATE_ADMIN", &admin)]);
+        assert!(output.code == 3 && output.stderr.contains("http://127.0.0.1:1 cannot be reached"), "{output:?}");
+        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN", "off")]);
+        assert!(output.code == 2 && output.stderr.contains("`off` in SPILLGATE_ADMIN is no address"), "{output:?}");
+    }
 }

@@ -145,7 +145,7 @@ fn the_other_servers_are_shown_if_one_does_not_answer() {
     ask(&server, "ann", 3, 1);
     let arguments = ["insight", "--admin=http://127.0.0.1:1", &admin(&server)];
     let output = folder.run_with(&arguments, &[]);
-    assert!(output.code == 3 && output.stdout.contains("last 1h: 3 requests"), "{output:?}");
+    assert!(output.code == 3 && output.stdout.contains("last 1m, 10m, 1h: 3 requests"), "{output:?}");
     assert!(output.stderr.contains("http://127.0.0.1:1 cannot be reached"), "{output:?}");
     let output = folder.run_with(&[&arguments[..], &["--json"]].concat(), &[]);
     let page: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
@@ -230,9 +230,120 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     ask(&server, "ann", 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]).stdout;
     assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow mode)")), "{output}");
-    assert!(output.contains("too early: if it refused: There were 4 requests."), "{output}");
-    assert!(output.contains("50.0 % over the limit; 1 caller, 1 over the limit"), "{output}");
-    assert!(output.contains("most units over the limit: ") && !output.contains("50.0 % refused"), "{output}");
+    assert!(output.contains("too early: if it refused: In the last "), "{output}");
+    let counts = "last 1m, 10m, 1h: 4 requests, 2 would be refused (50.0 %); 1 caller, 1 would be refused; ";
+    assert!(output.contains(counts), "{output}");
+    assert!(output.contains("most units over the limit: ") && !output.contains(" 2 refused"), "{output}");
+}
+
+#[test]
+fn a_shadow_switch_is_not_said_to_refuse_and_what_was_refused_before_is_told_apart() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--insight-keys=plain"]);
+    let run = |arguments: &[&str]| {
+        let output = folder.run_with(&[arguments, &[&*admin(&server)]].concat(), &[]);
+        assert_eq!((output.code, &*output.stderr), (0, ""), "{arguments:?}");
+        output.stdout
+    };
+    let limit = |command: &str| -> Value {
+        let page: Value = serde_json::from_str(&run(&[command, "--json"])).expect("it is JSON");
+        page["limits"][0].clone()
+    };
+    ask(&server, "ann", 5, 1);
+    let before = run(&["insight"]);
+    assert!(before.contains("5 requests, 3 refused (60.0 %); 1 caller, 1 refused; "), "{before}");
+    run(&["shadow", "on", "user", "--for=1h"]);
+    let on = run(&["insight"]);
+    assert!(on.lines().next().is_some_and(|title| title.ends_with(", shadow mode)")), "{on}");
+    assert!(on.contains("5 requests, 3 refused (60.0 %); "), "these were refused: {on}");
+    ask(&server, "ann", 1, 1);
+    let both = run(&["insight"]);
+    let counts = "6 requests, 3 refused (50.0 %), 1 passed in shadow and would be refused (16.7 %); 1 caller, 1 over the limit; ";
+    assert!(both.contains(counts), "{both}");
+    assert!(
+        both.contains("if it had refused all the time: ") && both.contains("most units over the limit: "),
+        "{both}"
+    );
+    assert!(run(&["top"]).contains("units over the limit  share"));
+    for command in ["insight", "top"] {
+        assert_eq!(limit(command)["options"]["binding"], "shadow");
+    }
+    let hour = &limit("insight")["spans"][2];
+    assert_eq!((&hour["refused_requests"], &hour["unenforced_requests"]), (&4.into(), &1.into()));
+    run(&["shadow", "off", "user"]);
+    assert_eq!(limit("insight")["options"]["binding"], "enforce");
+    assert!(
+        run(&["insight"]).contains("1 passed in shadow and would be refused"),
+        "the switch has ended, the counts stay"
+    );
+}
+
+#[test]
+fn another_limit_is_judged_by_command() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 5, 1);
+    let run = |arguments: &[&str]| folder.run_with(&[arguments, &[&*admin(&server)]].concat(), &[]);
+    let text = run(&["insight", "d: user", "--limit=7"]).stdout;
+    assert!(text.contains("\n  With a limit of 7, 0 of 1 callers would be refused at least once."), "{text}");
+    assert!(!run(&["insight"]).stdout.contains("With a limit of"));
+    let page = page(&folder, &["--limit=3", &admin(&server)]);
+    assert_eq!(page["limits"][0]["with_limit"]["limit"], 3);
+    let of_server = http::request(server.admin(), "GET", "/insight?limit=3", &[], "").expect("the server answers").body;
+    let of_server: Value = serde_json::from_str(&of_server).expect("it is JSON");
+    let numbers = |page: &Value| page["limits"][0]["with_limit"]["refused_callers"].clone();
+    assert_eq!(numbers(&page), numbers(&of_server));
+    assert_eq!(run(&["insight", "--limit=0"]).code, 2);
+    let permits = "domain: d\ndescriptors: [{key: user, rate_limit: {limit: 3, algorithm: concurrency, lease: 30s}}]\n";
+    let folder = Folder::new(&[("rules.yaml", permits)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let text = folder.run_with(&["insight", "--limit=7", &admin(&server)], &[]).stdout;
+    assert!(text.contains("With a limit of 7: this cannot be known. The limit is a queue, or has permits, "), "{text}");
+}
+
+#[test]
+fn limits_that_refuse_more_come_first_if_they_need_the_same_attention() {
+    let rules = "domain: d
+descriptors:
+  - {key: quiet, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
+";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    ask(&server, "ann", 5, 1);
+    let text = folder.run_with(&["insight", &admin(&server)], &[]).stdout;
+    assert!(text.find("d: user (") < text.find("d: quiet (") && text.contains("d: quiet ("), "{text}");
+    assert_eq!(text.matches("3 refused (60.0 %)").count(), 1, "equal spans share a line: {text}");
+}
+
+#[test]
+fn callers_of_a_shared_limit_are_shown_or_the_setting_that_shows_them() {
+    let rules = "domain: d
+descriptors:
+  - {key: all, value: requests, rate_limit: {unit: year, requests_per_unit: 3}}
+";
+    let by = rules.replace("rate_limit", "insight_by: user, rate_limit");
+    let folder = Folder::new(&[("rules.yaml", rules), ("by.yaml", &by)]);
+    let hint = "The setting insight_by: KEY of the rule shows which values of KEY fill it.";
+    for (file, is_hinted) in [("rules.yaml", true), ("by.yaml", false)] {
+        let servers = [0, 1].map(|_| Spillgate::serve(&folder.path(file), &["--insight-keys=plain"]));
+        for server in &servers {
+            for user in ["ann", "ann", "bob", "ann"] {
+                let body = json!({"domain": "d", "descriptors": [{"all": "requests"}, {"user": user}]}).to_string();
+                http::request(server.http(), "POST", "/v1/check", &[], &body).expect("the server answers");
+            }
+        }
+        let insight = folder.run_with(&["insight", &admin(&servers[0]), &admin(&servers[1])], &[]).stdout;
+        let top = folder.run_with(&["top", &admin(&servers[0])], &[]).stdout;
+        assert_eq!((insight.contains(hint), top.contains(hint)), (is_hinted, is_hinted), "{insight}{top}");
+        let by_user = "most allowed units by user: \"user=ann\" 66.7 %, \"user=bob\" 33.3 %";
+        let of_one = folder.run_with(&["insight", &admin(&servers[0])], &[]).stdout;
+        assert_eq!(of_one.contains(by_user), !is_hinted, "{of_one}");
+        let page = page(&folder, &[&admin(&servers[0]), &admin(&servers[1])]);
+        assert_eq!(page["limits"][0]["shared"], true);
+        let units = &page["limits"][0]["by"]["refused"]["units"];
+        assert_eq!(units, &if is_hinted { Value::Null } else { json!(2) }, "both servers are merged: {page}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use spillgate::insight::{CallerId, CallerName, Fillers, LimitInsight, Options, Take, TopCallers};
 use spillgate::rules::{Limit, Request, Rule, Rules};
-use spillgate::{Clock, KeyHasher, Time};
+use spillgate::{Binding, Clock, Hit, KeyHasher, Time};
 
 use super::answer::AnswerView;
 use super::{CallerKeys, Insight, Loaded, Service};
@@ -299,7 +299,12 @@ fn watch_all(now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerVi
             let decision = &answer.decisions[*hit];
             let Some(units) = judged_units(answer.plan.hits[*hit].op, decision) else { continue };
             let take = Take::of(units, decision).of_request(answer.verdict.allowed).decided_at(answer.verdict.now);
-            let key = answer.plan.hits[*hit].key;
+            let Hit { key, binding, .. } = answer.plan.hits[*hit];
+            let take = take.enforced(match binding {
+                Binding::Enforce => true,
+                Binding::Shadow => false,
+                Binding::Quota => !answer.verdict.allowed,
+            });
             if names {
                 insight.count_named(now, key, &take, || caller_name(Some(rule), descriptor.entries));
             } else {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use spillgate::Clock;
+use spillgate::rules::Rule;
 use spillgate::text::nearest;
 
 use super::Service;
@@ -19,6 +20,12 @@ impl<C: Clock> Service<C> {
     /// lists, and otherwise only this server.
     pub fn scope(&self) -> Scope {
         if self.operator.shared.is_some() { Scope::Fleet } else { Scope::Server }
+    }
+
+    /// Returns whether the rule refuses nothing now because of a shadow switch, or because the whole server is in shadow
+    /// mode.
+    pub fn is_in_shadow(&self, rule: &Rule) -> bool {
+        self.options.shadow || self.operator.in_force().is_in_shadow(rule, self.now_ms())
     }
 
     /// Returns the current time of the service's clock, in milliseconds since 1970. This clock decides when blocks and
@@ -69,11 +76,11 @@ impl<C: Clock> Service<C> {
     }
 
     /// Ends the block on an entry in `domain`. If `domain` is `None`, ends all blocks on the entry, in whatever domain.
-    /// Returns how many blocks were ended.
+    /// Returns the blocks that were ended, each with its count of refused requests.
     ///
     /// # Errors
     /// There is no such block, or the shared store failed.
-    pub async fn unblock(&self, key: &str, value: &str, domain: Option<&str>) -> Result<usize, ChangeError> {
+    pub async fn unblock(&self, key: &str, value: &str, domain: Option<&str>) -> Result<Vec<Arc<Block>>, ChangeError> {
         let (value, now_ms) = (compared(value, self.options.bounds.value_bytes), self.now_ms());
         let is_meant = |block: &&Arc<Block>| {
             (&*block.key, &*block.value) == (key, value) && (domain.is_none() || block.domain.as_deref() == domain)
@@ -96,8 +103,9 @@ impl<C: Clock> Service<C> {
             for block in &meant {
                 in_force.remove(key, value, block.domain.as_deref());
             }
-            if meant.is_empty() { Err(no_block()) } else { Ok(meant.len()) }
-        })
+            if meant.is_empty() { Err(no_block()) } else { Ok(()) }
+        })?;
+        Ok(meant)
     }
 
     /// Turns a shadow switch on for the time `lasts`, such as `30m`. Returns its scope, and when it ends.

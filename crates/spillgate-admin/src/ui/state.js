@@ -104,7 +104,9 @@ function totalsOf(fields, at, values, known) {
 }
 
 export function keyOf(limit) {
-  return JSON.stringify([limit.domain, limit.rule, limit.name, limit.algorithm, limit.limit, limit.window_ns, limit.line]);
+  // A shadow switch changes the binding of a limit, and the limit stays the same.
+  const options = { ...limit.options, binding: null };
+  return JSON.stringify([limit.domain, limit.rule, limit.name, limit.algorithm, limit.limit, limit.window_ns, limit.capacity, options, limit.line]);
 }
 
 // The rate of fields of a limit or of all requests: of the last seconds, or of the last step of the history.

@@ -28,5 +28,5 @@ pub use backwards::{BEGINNING_BYTES, newest_first};
 pub use counts::{LogCounts, Unreadable};
 pub use fields::Fields;
 pub use input::LogInput;
-pub use ordered::{FILES_MAX, LogRequest, OUT_OF_ORDER, Ordered};
+pub use ordered::{FILES_MAX, LogRequest, OUT_OF_ORDER, Ordered, StepBack};
 pub use reader::{FORMATS, FormatError, LINE_BYTES_MAX, Reader};

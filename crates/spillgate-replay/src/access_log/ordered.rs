@@ -44,6 +44,24 @@ pub struct LogRequest<'a> {
     pub fields: &'a Fields,
 }
 
+/// At least this many late lines, one after the other, show that older lines were joined after newer ones.
+const STEP_LINES_MIN: u64 = 8;
+/// The times of a log step back if at least one of this many lines is late because of the step.
+const STEP_SHARE: u64 = 10;
+
+/// A place of a log from which on its times are those of an older log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepBack {
+    /// The index of the file.
+    pub file: usize,
+    /// The number of the first of these lines in its file, from 1.
+    pub line: u64,
+    /// The late lines, one after the other.
+    pub lines: u64,
+    /// By how much their times are before those of lines that were decided before them, at most, in seconds.
+    pub late_s: u64,
+}
+
 /// Returns the requests of several files in the order of their times. Requests with the same time are in the order of
 /// their files, and then of their lines.
 pub struct Ordered {
@@ -55,6 +73,10 @@ pub struct Ordered {
     current: Stored,
     /// The time of the request that was returned last, which is later than the time of its line if that line was late.
     time_ns: u64,
+    /// The late lines that were returned last, one after the other.
+    step: Option<StepBack>,
+    /// The most late lines that were returned one after the other.
+    longest_step: Option<StepBack>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +119,7 @@ impl Ordered {
             zstd_window_bytes_max: ZSTD_WINDOW_BYTES_MAX.min(ZSTD_WINDOWS_BYTES_MAX / files_count),
             newest_first: None,
         };
-        Ordered { files, next, shared, current: Stored::default(), time_ns: 0 }
+        Ordered { files, next, shared, current: Stored::default(), time_ns: 0, step: None, longest_step: None }
     }
 
     /// Returns the next request. `None` means that all files have ended, or that the order of a file is wrong: see
@@ -149,6 +171,17 @@ impl Ordered {
             let reason = if was_full { reason } else { "" };
             let why = || format!("its time is {late_s} s before the time of a line that was decided before it{reason}");
             self.shared.counts.late.add(line, text, || (file, why()));
+            let step = self.step.get_or_insert(StepBack { file, line, lines: 0, late_s });
+            step.lines += 1;
+            step.late_s = step.late_s.max(late_s);
+            if step.file == file {
+                step.line = step.line.min(line);
+            }
+            if self.longest_step.is_none_or(|longest| longest.lines < step.lines) {
+                self.longest_step = Some(*step);
+            }
+        } else {
+            self.step = None;
         }
         self.time_ns = self.time_ns.max(time_ns);
         LogRequest { time: Time::from_nanos(self.time_ns), file, line, text, fields }
@@ -159,6 +192,14 @@ impl Ordered {
     #[must_use]
     pub fn newest_first(&self) -> Option<usize> {
         self.shared.newest_first
+    }
+
+    /// Returns the place at which a large part of older lines begins, if there is one. No answer about such a log would be
+    /// right, because these lines are all decided at one time. Single late lines are not such a place.
+    #[must_use]
+    pub fn step_back(&self) -> Option<StepBack> {
+        let lines = self.shared.counts.lines;
+        self.longest_step.filter(|step| step.lines >= STEP_LINES_MIN && step.lines.saturating_mul(STEP_SHARE) >= lines)
     }
 
     #[must_use]

@@ -69,7 +69,7 @@ pub(super) fn what_to_do(limit: &LimitReport) -> Markup {
     html! {
         @if let Some((name, refused)) = main_caller {
             "Keep the limit, and look at " (seen(name)) ", which has " (share(refused, limit.refused_requests))
-            " of the refusals. Before you block it: it can be many people behind one address or key."
+            " of the refusals. Before you block it, make sure that it is not many people behind one address or key."
         } @else if matches!(verdict, Some((Verdict::TooEarly, _))) {
             @if limit.refused_requests > 0 { "Look at the callers that it refuses." }
             @else { "Nothing: it refuses no request of this log." }

@@ -177,6 +177,26 @@ impl Rule {
         }
     }
 
+    /// Returns whether all requests of the rule share one counter of each of its limits: each entry has one value in the
+    /// file, or `share_threshold: true`.
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let limit = "rate_limit: {unit: day, limit: 10}";
+    /// let text = format!("domain: api\ndescriptors: [{{key: user, {limit}}}, {{key: path, value: /a, {limit}}}]");
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text }])?;
+    /// assert_eq!(rules.rules().map(|rule| rule.is_shared()).collect::<Vec<_>>(), [false, true]);
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        let is_one = |step: &RuleStep| {
+            let is_pattern = |text: &str| text.contains('*');
+            !is_pattern(&step.key) && (step.shared || step.value.as_deref().is_some_and(|value| !is_pattern(value)))
+        };
+        self.steps.iter().all(is_one)
+    }
+
     /// Returns the names in `replaces` of all limits of this rule.
     pub(in super::super) fn replaces(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits.iter().flat_map(|limit| limit.replaces.iter());

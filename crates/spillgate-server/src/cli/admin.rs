@@ -1,19 +1,18 @@
 //! The arguments of the commands for operators: `block`, `unblock`, `blocks`, `shadow`, `shadows`, `reset`, `explain`,
-//! `top` and `reload`. Each has the name of the route of the admin listener that it uses.
+//! `top`, `reload` and `reloads`. Each has the name of the route of the admin listener that it uses.
 
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde::de::IgnoredAny;
 
+use super::DEFAULT_ADMIN;
 use super::arguments::{
     allow_unmatched_argument, descriptor_argument, domain_argument, entries, json_argument, optional_domain_argument,
 };
 use super::verb::{Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RuleName};
-
-/// The address of the admin listener if the settings do not change it.
-pub(super) const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070";
 
 /// The exit codes of commands that can fail only as the listener fails.
 const EXIT_CODES: &str = "Exit codes:
@@ -35,8 +34,8 @@ variable SPILLGATE_ADMIN_TOKEN_FILE. Commands that change something need the tex
 admin_token_file; for the others that of admin_read_token_file is enough.";
 
 /// Returns the commands for operators.
-pub(super) fn commands() -> [Command; 9] {
-    [block(), unblock(), blocks(), shadow(), shadows(), reset(), explain(), top(), reload()]
+pub(super) fn commands() -> [Command; 10] {
+    [block(), unblock(), blocks(), shadow(), shadows(), reset(), explain(), top(), reload(), reloads()]
 }
 
 pub(super) fn server_argument() -> Arg {
@@ -44,7 +43,12 @@ pub(super) fn server_argument() -> Arg {
         .long("admin")
         .value_name("URL")
         .default_value(DEFAULT_ADMIN)
-        .help("Admin listener of the server: http://HOST:PORT or unix:/path")
+        .help("Admin listener of the server: http://HOST:PORT or unix:/path [env: SPILLGATE_ADMIN]")
+}
+
+/// Returns whether the command line has an address of an admin listener. Without it, the environment can have one.
+pub(super) fn has_server(matches: &ArgMatches) -> bool {
+    matches.value_source("server") == Some(ValueSource::CommandLine)
 }
 
 pub(super) fn token_file_argument() -> Arg {
@@ -108,7 +112,8 @@ fn block() -> Command {
                     .required(true),
             )
             .arg(optional_domain_argument("Refuse only requests of this domain. Without it, those of all domains"))
-            .arg(reason),
+            .arg(reason)
+            .arg(allow_unmatched_argument().conflicts_with("hash")),
     )
 }
 
@@ -129,7 +134,7 @@ fn shadow() -> Command {
     let examples = [
         " on user_id --for 30m",
         " on 'plan=free > user_id' --domain api --for 1h",
-        " off user_id",
+        " off 'api: user_id'",
         " on --all --for 5m",
     ];
     let about = "Let a rule count, but refuse nothing, for a time; or end this";
@@ -146,7 +151,7 @@ fn shadow() -> Command {
             .arg(
                 Arg::new("RULE")
                     .required_unless_present("all")
-                    .help("Path of the rule, as insight and explain show it: user_id, 'plan=free > user_id'"),
+                    .help("Name of the rule or of a limit of it, as any command prints it: 'api: user_id', or only the path: user_id"),
             )
             .arg(
                 Arg::new("all")
@@ -221,7 +226,10 @@ fn explain() -> Command {
                     .action(ArgAction::Append)
                     .value_parser(caller_value)
                     .conflicts_with_all(["hash", "cost", "allow-unmatched"])
-                    .help("All limits and blocks of a caller. VALUE alone is tried with every key. Repeat the flag for more values"),
+                    .help(
+                        "All limits and blocks of a caller. VALUE alone is tried with every key without a `*`, and only \
+                         limits that it uses are listed. Repeat the flag for more values",
+                    ),
             )
             .arg(hash_argument().conflicts_with("domain"))
             .arg(
@@ -251,6 +259,11 @@ fn reload() -> Command {
     with_server(command("reload", about, &["", " --admin unix:/run/spillgate/admin.sock"], codes))
 }
 
+fn reloads() -> Command {
+    let about = "List the last reloads of a server, the newest first: what each has changed, or why it failed";
+    with_server(command("reloads", about, &["", " --json"], EXIT_CODES))
+}
+
 /// Reads the arguments of the command `name`. Returns `None` if it is no command for operators.
 pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
@@ -265,11 +278,12 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
             lasts: text("for").unwrap_or_default(),
             domain: text("domain"),
             reason: text("reason"),
+            allows_unmatched: matches.get_flag("allow-unmatched"),
         },
         "unblock" => AdminAction::Unblock { entry: entry(), domain: text("domain") },
         "blocks" => AdminAction::Blocks,
         "shadow" => AdminAction::Shadow {
-            rule: text("RULE").map_or(RuleName::All, |path| RuleName::One { path, domain: text("domain") }),
+            rule: text("RULE").map_or(RuleName::All, |name| RuleName::One { name, domain: text("domain") }),
             is_on: text("STATE").is_some_and(|state| state == "on"),
             lasts: text("for"),
             scope: text("scope"),
@@ -294,9 +308,10 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
         },
         "top" => AdminAction::Top,
         "reload" => AdminAction::Reload,
+        "reloads" => AdminAction::Reloads,
         _ => return None,
     };
-    let server = text("server").unwrap_or_default();
+    let server = text("server").filter(|_| has_server(matches));
     let token_file = matches.get_one("admin-token-file").cloned();
     Some(Admin { server, token_file, json: matches.get_flag("json"), action })
 }
@@ -322,6 +337,13 @@ fn caller_value(text: &str) -> Result<CallerValue, String> {
 
 /// Reads one entry, which is written as in a descriptor.
 fn entry(text: &str) -> Result<(String, String), String> {
+    if !text.is_empty() && !text.contains('=') {
+        return Err(if text.contains(['.', ':']) {
+            format!("`{text}` has no key: write KEY=VALUE, for example remote_address={text}")
+        } else {
+            format!("`{text}` has no `=`: write KEY=VALUE, for example user_id=7")
+        });
+    }
     let Entries(mut entries) = entries(text)?;
     match entries.pop() {
         Some(entry) if entries.is_empty() => Ok(entry),

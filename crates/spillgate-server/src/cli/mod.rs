@@ -26,6 +26,9 @@ pub use verb::{
     RuleName, Serve, Setting, Size, Validate, Verb,
 };
 
+/// The address of the admin listener if the settings do not change it.
+pub const DEFAULT_ADMIN: &str = "http://127.0.0.1:6070";
+
 /// Reads the command line.
 ///
 /// # Errors

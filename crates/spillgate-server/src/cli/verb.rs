@@ -104,17 +104,23 @@ pub struct Doctor {
 /// `spillgate insight`
 #[derive(Debug)]
 pub struct Insight {
-    /// The addresses of admin listeners.
+    /// The addresses of admin listeners. Empty if the command line has none.
     pub admin: Vec<String>,
     pub admin_token_file: Option<PathBuf>,
+    /// The only rule that is shown.
+    pub rule: Option<String>,
+    /// The only domain that is shown.
+    pub domain: Option<String>,
+    /// Another limit, whose effect is shown.
+    pub with_limit: Option<u64>,
     pub json: bool,
 }
 
 /// A command for operators, which asks the admin listener of one server.
 #[derive(Debug)]
 pub struct Admin {
-    /// The address of the admin listener.
-    pub server: String,
+    /// The address of the admin listener, if the command line has it.
+    pub server: Option<String>,
     pub token_file: Option<PathBuf>,
     pub json: bool,
     pub action: AdminAction,
@@ -124,7 +130,14 @@ pub struct Admin {
 #[derive(Debug)]
 pub enum AdminAction {
     /// `spillgate block`
-    Block { entry: BlockedEntry, lasts: String, domain: Option<String>, reason: Option<String> },
+    Block {
+        entry: BlockedEntry,
+        lasts: String,
+        domain: Option<String>,
+        reason: Option<String>,
+        /// Whether a domain or a key that no rule has is accepted.
+        allows_unmatched: bool,
+    },
     /// `spillgate unblock`
     Unblock { entry: (String, String), domain: Option<String> },
     /// `spillgate blocks`
@@ -143,6 +156,8 @@ pub enum AdminAction {
     Top,
     /// `spillgate reload`
     Reload,
+    /// `spillgate reloads`
+    Reloads,
 }
 
 /// What a block refuses.
@@ -181,9 +196,9 @@ pub struct CallerValue {
 #[derive(Debug)]
 pub enum RuleName {
     All,
-    /// A rule. Without a domain, only one domain may have a rule with this path.
+    /// A rule with this name. Without a domain, only one domain may have such a rule.
     One {
-        path: String,
+        name: String,
         domain: Option<String>,
     },
 }

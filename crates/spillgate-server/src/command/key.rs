@@ -53,7 +53,8 @@ fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         for named in &named {
             table.row([
                 (Tone::Plain, (named.descriptor + 1).to_string()),
-                (Tone::Plain, named.described.label()),
+                // A limit without a name is told by its quota, in the last column.
+                (Tone::Plain, named.described.name.clone().unwrap_or_else(|| "-".to_owned())),
                 (Tone::Title, named.key.name.clone()),
                 (Tone::Plain, named.key.slot.to_string()),
                 (Tone::Plain, named.described.summary()),

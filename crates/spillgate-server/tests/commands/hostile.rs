@@ -98,11 +98,13 @@ fn answering(answer: &'static [u8]) -> String {
 #[test]
 fn a_lost_answer_to_a_change_says_that_it_may_have_been_made() {
     let (folder, admin) = (Folder::new(&[]), answering(b""));
-    for command in [&BLOCK[..], &["reload"], &["reset", "-d=api", "-e=user_id=7"]] {
+    let block = [&BLOCK[..], &["--allow-unmatched"]].concat();
+    for command in [&block[..], &["reload"], &["reset", "-d=api", "-e=user_id=7"]] {
         let output = folder.run_with(&[command, &[&admin]].concat(), &[]);
         assert!(output.code == 3 && output.stderr.contains("the change may have been made"), "{output:?}");
     }
-    for command in [&["blocks"][..], &["explain", "-d=api", "-e=user_id=7"]] {
+    // Without the flag, the first request only asks for the names that rules have.
+    for command in [&BLOCK[..], &["explain", "--caller=a=1"], &["blocks"], &["explain", "-d=api", "-e=user_id=7"]] {
         let output = folder.run_with(&[command, &[&admin]].concat(), &[]);
         assert!(output.code == 3 && !output.stderr.contains("may have been made"), "{output:?}");
     }

@@ -148,7 +148,7 @@ fn a_peek_shows_states_and_penalties() {
     let app = App::new();
     check(&app, &json!([{"pair": "a"}]), 1);
     let mut seen = peek(&app, &json!([{"pair": "a"}, {"unknown": "b"}]));
-    for (number, line) in [(0, 14), (1, 15)] {
+    for (number, line) in [(0, 12), (1, 12)] {
         let limit = seen["descriptors"][0]["limits"][number]["limit"].take();
         assert_eq!((&limit["file"], &limit["line"]), (&json!("rules/api.yaml"), &json!(line)));
         seen["descriptors"][0]["limits"][number]["limit"] = limit["name"].clone();

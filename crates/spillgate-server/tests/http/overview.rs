@@ -112,7 +112,7 @@ fn the_head_says_what_server_it_is() {
         overview["limits"].as_array().expect("there is a list").iter().map(|limit| limit["id"].clone()).collect();
     assert!(ids.len() > 10 && ids.iter().enumerate().all(|(at, id)| *id == at), "{ids:?}");
     let limit = limit(&overview, "user_id");
-    assert_eq!((&limit["name"], &limit["line"], &limit["capacity"]), (&json!("per_user"), &json!(5), &json!(3)));
+    assert_eq!((&limit["name"], &limit["line"], &limit["capacity"]), (&json!("per_user"), &json!(4), &json!(3)));
 }
 
 #[test]

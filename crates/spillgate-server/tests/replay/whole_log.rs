@@ -78,7 +78,10 @@ fn a_scraper_with_nearly_all_refusals_is_named() {
     let text = replay(&log, &ADDRESS);
     assert!(text.contains("  the whole log: above the rate (one caller). "), "{text}");
     assert!(text.contains("\"remote_address=203.0.113.9\" has 100.0 % of the refusals."), "{text}");
-    assert!(text.contains("Before you block it: it can be many people behind one address or key."), "{text}");
+    assert!(
+        text.contains("Before you block it, make sure that it is not many people behind one address or key."),
+        "{text}"
+    );
 }
 
 #[test]
@@ -164,4 +167,30 @@ fn a_newest_line_first_that_cannot_be_turned_around_is_an_error() {
     let output = child.wait_with_output().expect("the command ends");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && error.contains("the log - has its newest line first"), "{error}");
+}
+
+#[test]
+fn a_log_whose_older_half_follows_the_newer_one_is_an_error_that_names_the_line() {
+    let day = |begin_s: u64| -> String {
+        (0..600).map(|at| format!("203.0.113.{} {}\n", at % 10, begin_s + 60 * at)).collect()
+    };
+    let (older, newer) = (day(BEGIN_S), day(BEGIN_S + 86_400));
+    let folder = folder(&format!("{newer}{older}"));
+    let arguments = [&REPLAY[..], &ADDRESS, &["--log", "a.log"]].concat();
+    let output = folder.run_with(&arguments, &[]);
+    assert_eq!((output.code, &*output.stdout), (2, ""), "{}", output.stderr);
+    let says =
+        "the times go back at a.log:601, by up to 122280 s, and 600 lines from there on are older than lines before";
+    assert!(output.stderr.contains(says) && output.stderr.contains("with the oldest first"), "{}", output.stderr);
+    folder.write("newer.log", &newer);
+    folder.write("older.log", &older);
+    let output = folder.run_with(&[&REPLAY[..], &ADDRESS, &["--log", "newer.log", "--log", "older.log"]].concat(), &[]);
+    assert!(output.stdout.contains("1,200 requests allowed, 0 refused"), "{output:?}");
+    let output = folder.run_with(&[&arguments[..], &["--out-of-order", "2d"]].concat(), &[]);
+    assert!(output.stdout.contains("1,200 requests allowed, 0 refused"), "{output:?}");
+    // Single late lines are named, and the others are still decided at their times.
+    let few = newer.lines().chain(older.lines().take(5)).map(|line| format!("{line}\n")).collect::<String>();
+    folder.write("few.log", &few);
+    let output = folder.run_with(&[&REPLAY[..], &ADDRESS, &["--log", "few.log"]].concat(), &[]);
+    assert!(output.code == 0 && output.stdout.contains("5 lines came later than allowed"), "{output:?}");
 }

@@ -29,6 +29,11 @@ pub struct CallerCounters<'p> {
     pub counters: Vec<CallerCounter<'p>>,
     /// How many limits of further counters the values touch.
     pub limits_left_out: usize,
+    /// The counters of rules that the values do not touch, but that all requests with the values of the rule share. The
+    /// caller can have such requests too.
+    pub shared: Vec<CallerCounter<'p>>,
+    /// How many limits further such rules have.
+    pub shared_left_out: usize,
     /// The rules that the values touch, but whose limits need values of further keys.
     pub unread: Vec<UnreadRule<'p>>,
     /// How many further rules need values of further keys.
@@ -56,6 +61,8 @@ enum Touched<'p> {
     /// The entries of each counter that the values choose, and whether a value without a key chose it.
     Entries(Vec<Vec<(String, String)>>, bool),
     Missing(Vec<&'p str>),
+    /// No value is one of the rule, but the rule fixes all of its entries itself.
+    Shared(Vec<(String, String)>),
 }
 
 impl<'p> CallerCounters<'p> {
@@ -65,7 +72,12 @@ impl<'p> CallerCounters<'p> {
     /// `path=/login`, need not be given.
     #[must_use]
     pub fn of(rules: &'p Rules, domain: Option<&str>, values: &[CallerValue<'_>]) -> CallerCounters<'p> {
-        let (mut found, mut limits) = (CallerCounters::default(), 0);
+        let (mut found, mut limits, mut shared) = (CallerCounters::default(), 0, 0);
+        // For these entries, another rule can be found, for example a more exact one. It adds itself.
+        let finds = |rule: &Rule, entries: &[(String, String)]| {
+            let pairs: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+            rules.find(&rule.domain, &pairs).is_some_and(|found| ptr::eq(found, rule))
+        };
         for rule in rules.rules() {
             if rule.limits.is_empty() || domain.is_some_and(|domain| domain != &*rule.domain) {
                 continue;
@@ -76,11 +88,17 @@ impl<'p> CallerCounters<'p> {
                     found.unread.push(UnreadRule { rule, missing });
                 }
                 Some(Touched::Missing(_)) => found.unread_left_out += 1,
+                Some(Touched::Shared(entries)) if !finds(rule, &entries) => {}
+                Some(Touched::Shared(_)) if shared + rule.limits.len() > LIMITS_MAX => {
+                    found.shared_left_out += rule.limits.len();
+                }
+                Some(Touched::Shared(entries)) => {
+                    shared += rule.limits.len();
+                    found.shared.push(CallerCounter { rule, entries, is_guess: false });
+                }
                 Some(Touched::Entries(counters, is_guess)) => {
                     for entries in counters {
-                        let pairs: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
-                        // For these entries, another rule can be found, for example a more exact one. It adds itself.
-                        if !rules.find(&rule.domain, &pairs).is_some_and(|found| ptr::eq(found, rule)) {
+                        if !finds(rule, &entries) {
                             continue;
                         }
                         if limits + rule.limits.len() > LIMITS_MAX {
@@ -99,7 +117,8 @@ impl<'p> CallerCounters<'p> {
 
 impl<C: Clock> Service<C> {
     /// Returns the limits of a counter, each with its state and with what it would decide on one more unit. Nothing is
-    /// taken, and blocks are not looked at. If the counter is a guess, limits that are unused are left out.
+    /// taken, and blocks are not looked at. If the counter is a guess, limits that are unused are left out. Returns also how
+    /// many these are.
     ///
     /// # Errors
     /// An entry exceeds a bound, or the store failed.
@@ -107,14 +126,16 @@ impl<C: Clock> Service<C> {
         &self,
         loaded: &'p Loaded,
         counter: &'p CallerCounter<'_>,
-    ) -> Result<Vec<ExplainedLimit<'p>>, ServiceError> {
+    ) -> Result<(Vec<ExplainedLimit<'p>>, usize), ServiceError> {
         let mut request = Request::new(&counter.rule.domain);
         request.add(counter.entries.iter().map(|(key, value)| (&**key, &**value)), Action::Take(1), None);
         let plan = self.plan(loaded, &request, Grants::default())?;
         let mut limits = self.explain_plan(&plan).await?.1;
+        let all = limits.len();
         limits
             .retain(|limit| !counter.is_guess || limit.before.remaining < limit.before.limit || !limit.before.allowed);
-        Ok(limits)
+        let left_out = all - limits.len();
+        Ok((limits, left_out))
     }
 }
 
@@ -148,13 +169,21 @@ fn touched<'p>(steps: &'p [RuleStep], values: &[CallerValue<'_>]) -> Option<Touc
     };
     match &open[..] {
         [] => {
-            (is_named || is_guess).then(|| Touched::Entries(vec![entries.into_iter().flatten().collect()], !is_named))
+            let entries = entries.into_iter().flatten().collect();
+            Some(if is_named || is_guess {
+                Touched::Entries(vec![entries], !is_named)
+            } else {
+                Touched::Shared(entries)
+            })
         }
         [level] => {
             let step = &steps[*level];
-            let fitting = if step.key.contains('*') { Vec::new() } else { bare(step) };
+            // The value can be that of any key that a wildcard matches, and nobody can try all of them.
+            let has_any_key = step.key.contains('*');
+            let fitting = if has_any_key { Vec::new() } else { bare(step) };
             if fitting.is_empty() {
-                return (is_named || is_guess).then_some(Touched::Missing(missing));
+                let can_fit = has_any_key && values.iter().any(|given| given.key.is_none());
+                return (is_named || is_guess || can_fit).then_some(Touched::Missing(missing));
             }
             let with = |value: String| {
                 let mut entries = entries.clone();
@@ -164,7 +193,10 @@ fn touched<'p>(steps: &'p [RuleStep], values: &[CallerValue<'_>]) -> Option<Touc
             Some(Touched::Entries(fitting.into_iter().map(with).collect(), true))
         }
         several => {
-            let fits = several.iter().any(|level| !steps[*level].key.contains('*') && !bare(&steps[*level]).is_empty());
+            let fits = several.iter().any(|level| match steps[*level].key.contains('*') {
+                true => values.iter().any(|given| given.key.is_none()),
+                false => !bare(&steps[*level]).is_empty(),
+            });
             (is_named || is_guess || fits).then_some(Touched::Missing(missing))
         }
     }

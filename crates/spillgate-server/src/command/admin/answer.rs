@@ -42,7 +42,7 @@ struct Refusal {
 
 impl Server {
     pub(super) fn new(arguments: &Arguments) -> Result<Server, Failure> {
-        let admin = Admin::parse(&arguments.server).map_err(usage)?;
+        let admin = client::address(arguments.server.as_deref()).map_err(usage)?;
         let token = token(arguments.token_file.as_deref()).map_err(usage)?;
         Ok(Server { admin, token, json: arguments.json })
     }

@@ -16,6 +16,9 @@ struct Caller {
     blocks_left_out: usize,
     limits: Vec<Limit>,
     limits_left_out: usize,
+    unused_left_out: usize,
+    shared: Vec<Limit>,
+    shared_left_out: usize,
     unread: Vec<Unread>,
     unread_left_out: usize,
 }
@@ -68,9 +71,20 @@ fn text(caller: &Caller, terminal: &Terminal) -> String {
     left_out(&mut text, caller.blocks_left_out, "more block");
     if !caller.limits.is_empty() {
         text.push('\n');
-        text.push_str(&caller.table(terminal));
+        text.push_str(&table("caller", &caller.limits, terminal));
     }
     left_out(&mut text, caller.limits_left_out, "more limit");
+    if caller.unused_left_out > 0 {
+        let unused = count(caller.unused_left_out, "unused limit");
+        text.push_str(&format!(
+            "\nleft out: {unused} of keys that a value without a key can have. KEY=VALUE lists them\n"
+        ));
+    }
+    if !caller.shared.is_empty() {
+        text.push_str("\nlimits that all callers share, if their requests have these entries:\n");
+        text.push_str(&table("entries", &caller.shared, terminal));
+    }
+    left_out(&mut text, caller.shared_left_out, "more shared limit");
     if !caller.unread.is_empty() {
         text.push_str("\nnot read, because a value is missing:\n");
     }
@@ -80,6 +94,7 @@ fn text(caller: &Caller, terminal: &Terminal) -> String {
         text.push('\n');
     }
     left_out(&mut text, caller.unread_left_out, "more rule");
+    text.push_str("\nnot searched: limits of further values of this caller. Add each value with --caller\n");
     text
 }
 
@@ -96,7 +111,12 @@ impl Caller {
 
     fn sentence(&self, terminal: &Terminal) -> String {
         let refusing = self.limits.iter().filter(|limit| limit.refuses()).count();
+        let shared = self.shared.iter().filter(|limit| limit.refuses()).count();
         let by = match (self.blocks.len(), refusing) {
+            (0, 0) if shared > 0 => {
+                let shared = count(shared, "shared limit");
+                return terminal.paint(Tone::Warn, &format!("Nothing with these values refuses now, but {shared} may"));
+            }
             (0, 0) if self.limits.is_empty() => {
                 return terminal.paint(Tone::Warn, "No limit and no block has these values");
             }
@@ -107,25 +127,25 @@ impl Caller {
         };
         terminal.paint(Tone::Bad, &format!("Refused now by {by}"))
     }
+}
 
-    fn table(&self, terminal: &Terminal) -> String {
-        let mut table = Table::new(0);
-        let titles = ["limit", "caller", "used", "left", "refuses for", "unused in"];
-        table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
-        for limit in &self.limits {
-            let entries: Vec<_> = limit.entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            let (domain, label) = (&limit.limit.domain, limit.limit.label());
-            table.row([
-                (Tone::Plain, clean(&format!("{domain}: {label}"))),
-                (Tone::Title, clean(&entries.join(", "))),
-                (Tone::Plain, format!("{} of {}", limit.used, limit.capacity)),
-                (Tone::Plain, limit.remaining.to_string()),
-                limit.refusal(),
-                (Tone::Plain, if limit.used == 0 { "-".to_owned() } else { nanos(limit.reset_after_ns) }),
-            ]);
-        }
-        table.text(true, terminal)
+/// Returns a table of limits. `who` is the title of the column with the entries that choose each counter.
+fn table(who: &str, limits: &[Limit], terminal: &Terminal) -> String {
+    let mut table = Table::new(0);
+    let titles = ["limit", who, "used", "left", "refuses for", "all free in"];
+    table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
+    for limit in limits {
+        let entries: Vec<_> = limit.entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        table.row([
+            (Tone::Plain, clean(&limit.limit.full_name())),
+            (Tone::Title, clean(&entries.join(", "))),
+            (Tone::Plain, format!("{} of {}", limit.used, limit.capacity)),
+            (Tone::Plain, limit.remaining.to_string()),
+            limit.refusal(),
+            (Tone::Plain, if limit.used == 0 { "-".to_owned() } else { nanos(limit.reset_after_ns) }),
+        ]);
     }
+    table.text(true, terminal)
 }
 
 impl Limit {

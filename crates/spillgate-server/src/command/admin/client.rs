@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::cli::DEFAULT_ADMIN;
 use crate::command::open::secret_file;
 use crate::command::terminal::Problem;
 use crate::runtime::block_on;
@@ -51,10 +52,7 @@ impl Admin {
         let port = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
             Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Ok(Admin::Tcp(address.to_owned())),
-            _ => {
-                let help = "write http://HOST:PORT or unix:/path. An admin listener has no TLS";
-                Err(Problem::new(format!("`{url}` is no address of an admin listener"), help))
-            }
+            _ => Err(Problem::new(format!("`{url}` is no address of an admin listener"), ADDRESS_HELP)),
         }
     }
 }
@@ -138,6 +136,23 @@ pub(super) fn other_status(admin: &Admin, status: StatusCode) -> Problem {
     Problem::new(format!("{admin} answered {status}"), HELP)
 }
 
+/// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it.
+pub(in crate::command) fn address(flag: Option<&str>) -> Result<Admin, Problem> {
+    let variable = std::env::var(ADMIN_VARIABLE).ok().filter(|value| !value.is_empty());
+    match (flag, variable) {
+        (Some(url), _) => Admin::parse(url),
+        (None, Some(url)) => Admin::parse(&url).map_err(|_| {
+            Problem::new(format!("`{url}` in {ADMIN_VARIABLE} is no address of an admin listener"), ADDRESS_HELP)
+        }),
+        (None, None) => Admin::parse(DEFAULT_ADMIN),
+    }
+}
+
+/// The environment variable with the address of the admin listener. For a server, it is the setting `admin`.
+const ADMIN_VARIABLE: &str = "SPILLGATE_ADMIN";
+
+const ADDRESS_HELP: &str = "write http://HOST:PORT or unix:/path. An admin listener has no TLS";
+
 /// Reads the file with the admin token. `file` is the flag. Without it, the environment variable names the file.
 pub(in crate::command) fn token(file: Option<&Path>) -> Result<Option<String>, Problem> {
     let variable = std::env::var_os(TOKEN_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -173,7 +188,7 @@ impl Request {
     /// Returns what to do if the answer is lost.
     fn help(&self) -> &'static str {
         // Explanations change nothing.
-        let is_change = self.method == Method::POST && self.path != "/explain";
+        let is_change = self.method == Method::POST && !matches!(self.path, "/explain" | "/caller");
         if is_change { HELP_OF_CHANGE } else { HELP }
     }
 

@@ -24,16 +24,18 @@ struct Reload {
     notes: Lines,
 }
 
+/// What a server has loaded.
 #[derive(Deserialize)]
-struct Counts {
+pub(super) struct Counts {
     files: usize,
     domains: usize,
     rules: usize,
     warnings: usize,
 }
 
+/// A list of lines, of which a server keeps only the first ones.
 #[derive(Deserialize)]
-struct Lines {
+pub(super) struct Lines {
     lines: Vec<String>,
     left_out: usize,
 }
@@ -80,29 +82,36 @@ pub(super) fn run(server: &Server, terminal: &mut Terminal) -> Result<u8, Failur
 
 /// Returns what has changed.
 fn changes(reload: &Reload, terminal: &Terminal) -> String {
-    let Counts { files, domains, rules, warnings } = &reload.loaded;
-    let mut text =
-        terminal.paint(Tone::Good, if reload.changes.lines.is_empty() { "nothing has changed" } else { "reloaded" });
-    text.push_str(&format!(": {}, {}, {}", count(*files, "file"), count(*domains, "domain"), count(*rules, "rule")));
-    if *warnings > 0 {
-        text.push_str(&format!(", {} (see `spillgate validate`)", count(*warnings, "warning")));
-    }
-    text.push('\n');
-    for line in &reload.changes.lines {
-        text.push_str(&format!("  {}\n", clean(line)));
-    }
-    if reload.changes.left_out > 0 {
-        text.push_str(&format!("  and {}\n", count(reload.changes.left_out, "more change")));
-    }
-    text + &notes(&reload.notes)
+    let outcome = if reload.changes.is_empty() { "nothing has changed" } else { "reloaded" };
+    let text = format!("{}: {}\n", terminal.paint(Tone::Good, outcome), reload.loaded.text());
+    text + &reload.changes.text("  ", "change") + &reload.notes.text("note: ", "note")
 }
 
-fn notes(notes: &Lines) -> String {
-    let mut text: String = notes.lines.iter().map(|line| format!("note: {}\n", clean(line))).collect();
-    if notes.left_out > 0 {
-        text.push_str(&format!("and {}, see the log\n", count(notes.left_out, "more note")));
+impl Counts {
+    /// Returns the counts in words.
+    pub(super) fn text(&self) -> String {
+        let Counts { files, domains, rules, warnings } = self;
+        let warnings = match warnings {
+            0 => String::new(),
+            warnings => format!(", {}: spillgate validate shows them", count(*warnings, "warning")),
+        };
+        format!("{}, {}, {}{warnings}", count(*files, "file"), count(*domains, "domain"), count(*rules, "rule"))
     }
-    text
+}
+
+impl Lines {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Returns the lines with `begin` before each of them. `what` is the name of one of them.
+    pub(super) fn text(&self, begin: &str, what: &str) -> String {
+        let mut text: String = self.lines.iter().map(|line| format!("{begin}{}\n", clean(line))).collect();
+        if self.left_out > 0 {
+            text.push_str(&format!("{begin}and {}\n", count(self.left_out, &format!("more {what}"))));
+        }
+        text
+    }
 }
 
 /// Prints the errors to standard error, as `spillgate validate` does.
@@ -123,5 +132,5 @@ fn errors(refused: &NotReloaded, terminal: &mut Terminal) {
     if refused.errors_left_out > 0 {
         terminal.complain(&format!("and {}", count(refused.errors_left_out, "more error")));
     }
-    terminal.complain(&(notes(&refused.notes) + &clean(&refused.detail)));
+    terminal.complain(&(refused.notes.text("note: ", "note") + &clean(&refused.detail)));
 }

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use spillgate::insight::TopCallers;
 use spillgate::rules::LimitDescription;
 
-use crate::command::insight::render::title;
+use crate::command::insight::page::By;
+use crate::command::insight::render::{Over, SHARED, push_line, title};
 use crate::command::terminal::{Table, Terminal, Tone, clean, percent, thousands};
 
 #[derive(Deserialize)]
@@ -18,15 +19,10 @@ struct Limit {
     name: LimitDescription,
     allowed: TopCallers,
     refused: TopCallers,
+    refused_requests: u64,
+    unenforced_requests: u64,
+    shared: bool,
     by: Option<By>,
-}
-
-/// The values of another entry, which the rule names with `insight_by`.
-#[derive(Deserialize)]
-struct By {
-    key: String,
-    allowed: TopCallers,
-    refused: TopCallers,
 }
 
 /// Returns the text for all limits. Limits that refuse most come first, and limits without callers are left out.
@@ -44,13 +40,15 @@ pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
         text.push_str(&title(&limit.name, terminal));
         text.push('\n');
         let passes = limit.name.options.passing().is_some();
-        let refused = if passes { "units over the limit" } else { "refused units" };
+        let refused = Over::of(limit.refused_requests, limit.unenforced_requests, passes).units();
         text.push_str(&callers(refused, &limit.refused, terminal));
         text.push_str(&callers("allowed units", &limit.allowed, terminal));
         if let Some(By { key, allowed, refused: over }) = &limit.by {
             let by = format!(" by {}", clean(key));
             text.push_str(&callers(&format!("{refused}{by}"), over, terminal));
             text.push_str(&callers(&format!("allowed units{by}"), allowed, terminal));
+        } else if limit.shared {
+            push_line(&mut text, &format!("  {SHARED}"), terminal.width());
         }
     }
     text

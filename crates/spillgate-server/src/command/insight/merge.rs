@@ -42,6 +42,10 @@ impl Fleet {
                 Some(index) => {
                     let known = &mut self.limits[*index];
                     known.reading.merge(&limit.reading);
+                    // Both have the same key, which is a part of the identity.
+                    if let (Some(known), Some(by)) = (&mut known.by, &limit.by) {
+                        known.merge(by);
+                    }
                     // The suggested rules are those of one server, and do not fit several servers together.
                     known.suggested_rules = None;
                 }

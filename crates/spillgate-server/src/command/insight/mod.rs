@@ -4,15 +4,18 @@
 //! shown.
 
 mod merge;
-mod page;
+pub(super) mod page;
 pub(super) mod render;
 
 use std::cmp::Reverse;
 
 use serde_json::{Map, Value, json};
-use spillgate::insight::Report;
+use spillgate::insight::{OtherLimit, Report};
+use spillgate::rules::LimitDescription;
+use spillgate::text::nearest;
 
 use super::admin::client::{self, Admin};
+use super::admin::rule_name::NamedRule;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
 use merge::Fleet;
@@ -22,6 +25,8 @@ use page::{Limit, Page};
 struct Reported {
     limit: Limit,
     report: Report,
+    /// What the limit that was asked about would have changed. `None` if none was, or if nobody can know.
+    with_limit: Option<OtherLimit>,
 }
 
 /// The merged answers of all servers.
@@ -50,7 +55,7 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
         return code;
     }
     if answers.servers > 0 {
-        let text = render::text(&answers.limits, terminal);
+        let text = render::text(&answers.limits, insight.with_limit, terminal);
         terminal.print(&text);
     }
     for note in &answers.notes {
@@ -64,7 +69,10 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
 
 /// Asks all servers, and merges their answers.
 fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
-    let admins = insight.admin.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?;
+    let admins = match &insight.admin[..] {
+        [] => vec![client::address(None)?],
+        urls => urls.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?,
+    };
     let token = client::token(insight.admin_token_file.as_deref())?;
     let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());
     let answered = |admin: &Admin, body: Result<bytes::Bytes, Problem>| match body
@@ -92,10 +100,46 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
         let limits = count(usize::try_from(unwatched_limits).unwrap_or(usize::MAX), "limit");
         notes.push(format!("{limits} of the rules cannot be shown, because insight.max_callers is too small"));
     }
-    let report = |limit: Limit| Reported { report: limit.reading.report(), limit };
-    let mut limits: Vec<_> = fleet.limits.into_iter().map(report).collect();
-    limits.sort_by_key(|reported| Reverse(reported.report.verdict.attention(reported.report.who)));
+    // If no server has answered, nobody knows which names are right.
+    let limits = if servers > 0 { chosen(fleet.limits, insight)? } else { Vec::new() };
+    let report = |limit: Limit| Reported {
+        report: limit.reading.report(),
+        with_limit: insight.with_limit.and_then(|units| limit.reading.with_limit(units)),
+        limit,
+    };
+    let mut limits: Vec<_> = limits.into_iter().map(report).collect();
+    limits.sort_by_key(|Reported { report, .. }| {
+        let [.., hour] = &report.spans;
+        Reverse((report.verdict.attention(report.who), hour.counts.refused_units, hour.counts.refused_requests))
+    });
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
+}
+
+/// Returns the limits of the rule and of the domain that the command line names.
+fn chosen(limits: Vec<Limit>, insight: &Insight) -> Result<Vec<Limit>, Problem> {
+    let rules: Vec<_> = limits.iter().flat_map(|limit| [limit.name.rule.clone(), limit.name.rule_name()]).collect();
+    let is_chosen = |limit: &Limit| {
+        let LimitDescription { domain, rule: path, .. } = &limit.name;
+        let named = || NamedRule { domain, path, labels: vec![limit.name.label()] };
+        insight.domain.as_ref().is_none_or(|asked| asked == domain)
+            && insight.rule.as_ref().is_none_or(|name| named().has_name(name))
+    };
+    let chosen: Vec<_> = limits.into_iter().filter(is_chosen).collect();
+    let asked = match (&insight.rule, &insight.domain) {
+        (Some(name), None) => format!("the name `{name}`"),
+        (None, Some(domain)) => format!("the domain `{domain}`"),
+        (Some(name), Some(domain)) => format!("the name `{name}` and the domain `{domain}`"),
+        (None, None) => return Ok(chosen),
+    };
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let near = insight.rule.as_deref().and_then(|name| nearest(name, rules.iter().map(|rule| &**rule)));
+    let help = near.map_or_else(
+        || "`spillgate insight` without a name shows all limits that are watched".to_owned(),
+        |near| format!("did you mean `{near}`?"),
+    );
+    Err(Problem::new(format!("no limit that is watched has {asked}"), help))
 }
 
 fn as_json(answers: Answers) -> Value {
@@ -109,12 +153,14 @@ fn as_json(answers: Answers) -> Value {
 
 /// Returns a limit in the same form as `GET /insight` has it.
 fn limit_as_json(reported: &Reported) -> Value {
-    let Limit { name, suggested_rules, .. } = &reported.limit;
+    let Limit { name, suggested_rules, by, shared, .. } = &reported.limit;
     let json = |value: Result<Value, _>| value.expect("invariant: strings and numbers become JSON in memory");
     let mut merged = Map::new();
     for part in [
         json(serde_json::to_value(name)),
         json!({ "suggested_rules": suggested_rules, "advice": reported.report.verdict.advice(reported.report.who) }),
+        json!({ "by": by, "shared": shared }),
+        reported.with_limit.as_ref().map_or(Value::Null, |other| json!({ "with_limit": other })),
         json(serde_json::to_value(&reported.report)),
     ] {
         if let Value::Object(members) = part {

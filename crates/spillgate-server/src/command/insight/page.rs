@@ -3,8 +3,8 @@
 //! An answer came over the network, so it can have any text and any number. Its texts are cleaned before they are
 //! printed.
 
-use serde::Deserialize;
-use spillgate::insight::Reading;
+use serde::{Deserialize, Serialize};
+use spillgate::insight::{Reading, TopCallers};
 use spillgate::rules::{LimitDescription, QuotaOptions};
 
 use crate::command::admin::client::Admin;
@@ -35,6 +35,28 @@ pub(super) struct Limit {
     pub(super) name: LimitDescription,
     pub(super) suggested_rules: Option<String>,
     pub(super) reading: Reading,
+    /// Whether all requests of the rule share one counter.
+    #[serde(default)]
+    pub(super) shared: bool,
+    /// The values of another entry, which the rule names with `insight_by`.
+    #[serde(default)]
+    pub(super) by: Option<By>,
+}
+
+/// The values of an entry with the most units.
+#[derive(Deserialize, Serialize)]
+pub(in crate::command) struct By {
+    pub(in crate::command) key: String,
+    pub(in crate::command) allowed: TopCallers,
+    pub(in crate::command) refused: TopCallers,
+}
+
+impl By {
+    /// Adds the values of the same entry at another server.
+    pub(super) fn merge(&mut self, other: &By) {
+        self.allowed.merge(&other.allowed);
+        self.refused.merge(&other.refused);
+    }
 }
 
 /// Limits of two servers are the same limit if all of this is equal.
@@ -45,6 +67,7 @@ pub(super) struct Identity {
     algorithm: String,
     numbers: (u64, Option<u64>, u64),
     options: QuotaOptions,
+    by: Option<String>,
 }
 
 impl Limit {
@@ -56,6 +79,7 @@ impl Limit {
             algorithm: name.algorithm.clone(),
             numbers: (name.limit, name.window_ns, name.capacity),
             options: name.options.clone(),
+            by: self.by.as_ref().map(|by| by.key.clone()),
         }
     }
 }

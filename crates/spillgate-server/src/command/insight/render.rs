@@ -4,19 +4,52 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use spillgate::insight::{
-    Callers, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Urgency, Verdict, Who,
+    Callers, Counts, Estimate, Percentiles, Range, Report, SpanReport, TopCallers, Urgency, Verdict, Who,
 };
 use spillgate::rules::{LimitDescription, limit_size};
 use spillgate::units::format_duration;
 
 use super::Reported;
+use super::page::By;
 use crate::command::terminal::{Terminal, Tone, clean, count, percent, thousands, wrapped};
 
 /// At most this many callers are shown.
 const CALLERS: usize = 5;
 
-/// Returns the text for all limits. On a terminal, no line is wider than the terminal, except in a suggestion.
-pub(super) fn text(limits: &[Reported], terminal: &Terminal) -> String {
+/// What became of the requests over a limit. A limit in shadow lets them pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Refused,
+    WouldBeRefused,
+    /// The limit was in shadow for a part of the time.
+    Both,
+}
+
+impl Over {
+    /// Returns what became of `requests` requests over a limit, of which `unenforced` passed. `passes` says whether such a
+    /// request passes now.
+    pub(crate) const fn of(requests: u64, unenforced: u64, passes: bool) -> Over {
+        match (requests, unenforced) {
+            (0, _) if passes => Over::WouldBeRefused,
+            (_, 0) => Over::Refused,
+            (requests, unenforced) if unenforced >= requests => Over::WouldBeRefused,
+            _ => Over::Both,
+        }
+    }
+
+    fn of_span(span: &SpanReport, passes: bool) -> Over {
+        Over::of(span.counts.refused_requests, span.counts.unenforced_requests, passes)
+    }
+
+    /// Returns what units over the limit are called.
+    pub(crate) const fn units(self) -> &'static str {
+        if matches!(self, Over::Refused) { "refused units" } else { "units over the limit" }
+    }
+}
+
+/// Returns the text for all limits. On a terminal, no line is wider than the terminal, except in a suggestion. `units` is
+/// another limit that was asked about.
+pub(super) fn text(limits: &[Reported], units: Option<u64>, terminal: &Terminal) -> String {
     let mut text = String::new();
     if limits.is_empty() {
         let none = "no limit is watched: the rules have no limits, or insight.max_callers is off or too small";
@@ -30,6 +63,15 @@ pub(super) fn text(limits: &[Reported], terminal: &Terminal) -> String {
             push_line(&mut text, &line, terminal.width());
         }
         push_suggestion(&mut text, reported, terminal.width());
+        if let Some(units) = units {
+            let unknown = || {
+                format!(
+                    "With a limit of {units}: this cannot be known. The limit is a queue, or has permits, or is 0, or had no callers, or cannot be {units}."
+                )
+            };
+            let line = reported.with_limit.as_ref().map_or_else(unknown, |other| other.text.clone());
+            push_line(&mut text, &format!("  {line}"), terminal.width());
+        }
     }
     text
 }
@@ -49,18 +91,39 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let mut lines = vec![title(&reported.limit.name, terminal)];
     lines.extend(verdict(report, passes, terminal));
     lines.push(advice(report.verdict, report.who));
-    let asked = report.spans.iter().filter(|span| span.counts.requests > 0);
-    lines.extend(asked.map(|span| format!("  last {}: {}", span_name(span), counts(span, passes))));
+    lines.extend(spans(report, passes));
     let [.., hour] = &report.spans;
     lines.extend(figures(hour).map(|figure| format!("  last {}: {figure}", span_name(hour))));
-    lines.extend(tops(report, passes));
+    let units = Over::of_span(hour, passes).units();
+    lines.extend(tops(units, "", [&report.top_refused, &report.top_allowed]));
+    if let Some(By { key, allowed, refused }) = &reported.limit.by {
+        lines.extend(tops(units, &format!(" by {}", clean(key)), [refused, allowed]));
+    } else if reported.limit.shared && hour.counts.requests > 0 {
+        lines.push(format!("  {SHARED}"));
+    }
     lines
+}
+
+/// What to do if all requests of a rule share one counter.
+pub(crate) const SHARED: &str = "All requests of this rule share one counter, so they count as one caller. The setting insight_by: KEY of the rule shows which \
+     values of KEY fill it.";
+
+/// Returns the counts of each span. Spans with the same counts share a line.
+fn spans(report: &Report, passes: bool) -> Vec<String> {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for span in report.spans.iter().filter(|span| span.counts.requests > 0) {
+        let (name, counts) = (span_name(span), counts(span, passes));
+        match lines.last_mut() {
+            Some((names, same)) if *same == counts => names.push_str(&format!(", {name}")),
+            _ => lines.push((name, counts)),
+        }
+    }
+    lines.into_iter().map(|(names, counts)| format!("  last {names}: {counts}")).collect()
 }
 
 /// Returns the line that names a limit.
 pub(crate) fn title(limit: &LimitDescription, terminal: &Terminal) -> String {
-    let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-    let title = clean(&format!("{}: {}{name}", limit.domain, limit.rule));
+    let title = clean(&if limit.name.is_some() { limit.full_name() } else { limit.rule_name() });
     let origin = clean(&format!("({}:{}, {})", limit.file, limit.line, limit.summary()));
     format!("{} {}", terminal.paint(Tone::Title, &title), terminal.paint(Tone::Faint, &origin))
 }
@@ -79,7 +142,12 @@ pub(crate) fn verdict_name(verdict: Verdict, who: Who, terminal: &Terminal) -> S
 /// Returns the lines with the verdict, its reason, and what can be the cause. `passes` says whether requests over the
 /// limit pass.
 pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> impl Iterator<Item = String> {
-    let condition = if passes { "if it refused: " } else { "" };
+    let [.., hour] = &report.spans;
+    let condition = match Over::of_span(hour, passes) {
+        Over::Refused => "",
+        Over::WouldBeRefused => "if it refused: ",
+        Over::Both => "if it had refused all the time: ",
+    };
     let name = verdict_name(report.verdict, report.who, terminal);
     let verdict = format!("  {name}: {condition}{}", clean(&report.reason));
     let causes = report.causes.map(|causes| format!("  cause: {causes}"));
@@ -105,10 +173,11 @@ pub(crate) fn figures(span: &SpanReport) -> impl Iterator<Item = String> {
     figures.into_iter().flatten()
 }
 
-/// Returns the lines with the callers that have the most units. `passes` says whether requests over the limit pass.
-pub(crate) fn tops(report: &Report, passes: bool) -> impl Iterator<Item = String> {
-    let refused = if passes { "most units over the limit" } else { "most refused units" };
-    [top(refused, &report.top_refused), top("most allowed units", &report.top_allowed)].into_iter().flatten()
+/// Returns the lines with the callers that have the most units. `units` is what units over the limit are called, and `by`
+/// says which callers these are.
+fn tops(units: &str, by: &str, [refused, allowed]: [&TopCallers; 2]) -> impl Iterator<Item = String> {
+    let lines = [top(&format!("most {units}{by}"), refused), top(&format!("most allowed units{by}"), allowed)];
+    lines.into_iter().flatten()
 }
 
 fn push_suggestion(text: &mut String, reported: &Reported, width: Option<usize>) {
@@ -132,15 +201,34 @@ pub(crate) fn push_rules(text: &mut String, rules: &str) {
     rules.lines().for_each(|line| text.push_str(&format!("    {}\n", clean(line))));
 }
 
-/// Returns the counts of a span: `12,000 requests, 8.1 % refused; 340 callers, 12 refused; waits 1s, 4s, 5s`. `passes`
-/// says whether requests over the limit pass.
+/// Returns the counts of a span: `12,000 requests, 972 refused (8.1 %); 340 callers, 12 refused; waits 1s, 4s, 5s`.
+/// `passes` says whether requests over the limit pass now.
 pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
-    let refused = if passes { "over the limit" } else { "refused" };
+    let Counts { requests, refused_requests, unenforced_requests, .. } = span.counts;
+    let share = |part: u64| format!("({})", percent(part, requests));
+    let over = |part: u64| units(part as f64);
+    let (refused, callers) = match Over::of_span(span, passes) {
+        Over::Refused => (format!("{} refused {}", over(refused_requests), share(refused_requests)), "refused"),
+        Over::WouldBeRefused => {
+            (format!("{} would be refused {}", over(refused_requests), share(refused_requests)), "would be refused")
+        }
+        Over::Both => {
+            let enforced = refused_requests - unenforced_requests;
+            let (refused, would) = (over(enforced), over(unenforced_requests));
+            (
+                format!(
+                    "{refused} refused {}, {would} passed in shadow and would be refused {}",
+                    share(enforced),
+                    share(unenforced_requests)
+                ),
+                "over the limit",
+            )
+        }
+    };
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "{}, {} {refused}; {}, {} {refused}",
-        count(units(span.counts.requests as f64), "request"),
-        percent(span.counts.refused_requests, span.counts.requests),
+        "{}, {refused}; {}, {} {callers}",
+        count(units(requests as f64), "request"),
         count(estimate(&asked), "caller"),
         part(&refused_callers, &asked)
     );

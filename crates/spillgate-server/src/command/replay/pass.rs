@@ -7,14 +7,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use spillgate::Time;
-use spillgate_replay::access_log::{BEGINNING_BYTES, FORMATS, LogCounts, LogInput, Ordered, newest_first};
+use spillgate_replay::access_log::{BEGINNING_BYTES, FORMATS, LogCounts, LogInput, Ordered, StepBack, newest_first};
 use spillgate_replay::report::{LogSummary, SampleLine, Samples};
 use spillgate_replay::{Filled, LoggedRequest, Names, Replay, Replayed, Run, RunOptions};
 use tokio::time::Instant;
 
 use super::fields::Unseen;
 use super::inputs::{Inputs, NamedRules, is_input};
-use crate::command::terminal::{Problem, Problems, Terminal, clean, thousands};
+use crate::command::terminal::{Problem, Problems, Terminal, clean, count, thousands};
 
 /// The clock is read only once in this many lines, so that its cost does not matter.
 const LINES: u64 = 4096;
@@ -78,6 +78,9 @@ pub(super) fn pass(
     terminal.progress("");
     if let Some(file) = log.newest_first() {
         return Err(newest_is_first(&file_names[file]).into());
+    }
+    if let Some(step) = log.step_back() {
+        return Err(steps_back(&step, &file_names[step.file]).into());
     }
     let counts = log.counts();
     let Some(replay) = replay else { return Err(nothing_readable(inputs, counts, &file_names, names).into()) };
@@ -168,6 +171,18 @@ fn newest_is_first(name: &str) -> Problem {
     let help = "turn it around, as `zcat access.log.gz | tac` does, or `jq -c '.[]' log.json | tac` for a JSON array, and give the \
                 result with `--log -`. Or raise --out-of-order above the time that the log covers. A plain file of lines is turned \
                 around by this command";
+    Problem::new(message, help)
+}
+
+/// Returns the problem that older lines follow newer ones.
+fn steps_back(step: &StepBack, name: &str) -> Problem {
+    let StepBack { line, lines, late_s, .. } = step;
+    let (name, lines) = (clean(name), count(thousands(*lines), "line"));
+    let message = format!(
+        "the times go back at {name}:{line}, by up to {late_s} s, and {lines} from there on are older than lines before"
+    );
+    let help = "join the logs with the oldest first, or name each log with a --log of its own, in any order. Or raise --out-of-order above \
+                the time that the log covers";
     Problem::new(message, help)
 }
 

@@ -10,10 +10,9 @@ use spillgate_replay::report::{
     Agreement, CallerCounts, Comparison, Counts, LimitCallers, LimitChange, LimitReport, LogSummary, Period, Refusal,
     ReplayReport, RunReport, SampleLine, Samples, SuggestionResult,
 };
-use spillgate_replay::utc;
 
 use crate::command::insight::render::{advice, counts, figures, push_line, push_rules, title, verdict, verdict_name};
-use crate::command::terminal::{Terminal, Tone, clean, duration};
+use crate::command::terminal::{Terminal, Tone, clean, date_time, duration};
 
 /// How many refusals of each list are printed, at most. JSON and HTML have more.
 const REFUSALS: usize = 3;
@@ -284,9 +283,4 @@ fn quoted(text: &str) -> String {
 
 fn grouped(number: u64, noun: &str) -> String {
     count(thousands(number), noun)
-}
-
-fn date_time(time_ns: u64) -> String {
-    let at = utc(time_ns);
-    format!("{} {}", at.date(), at.time())
 }

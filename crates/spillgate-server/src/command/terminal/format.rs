@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use spillgate::units::format_duration;
+use spillgate_replay::utc;
 
 /// Returns a duration with three decimal places at most, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
@@ -15,6 +16,12 @@ pub(crate) fn duration(duration: Duration) -> String {
         _ => 1_000_000,
     };
     format_duration(Duration::from_nanos(ns.div_ceil(step_ns).saturating_mul(step_ns)))
+}
+
+/// Returns a date with its time in UTC. `ns` are nanoseconds since 1970.
+pub(crate) fn date_time(ns: u64) -> String {
+    let at = utc(ns);
+    format!("{} {}", at.date(), at.time())
 }
 
 #[cfg(test)]

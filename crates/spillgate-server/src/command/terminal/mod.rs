@@ -9,7 +9,7 @@ mod table;
 mod wrap;
 
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
-pub(crate) use format::duration;
+pub(crate) use format::{date_time, duration};
 pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use spillgate::text::{count, percent, thousands};
 pub(crate) use spillgate_service::text::clean;

@@ -1,0 +1,165 @@
+//! `spillgate block`, `spillgate unblock` and `spillgate blocks`: refuse all requests with one value for a time.
+
+use serde::Deserialize;
+use serde_json::json;
+use spillgate::text::nearest;
+
+use super::answer::{Failure, Server};
+use super::{add, copy_line};
+use crate::cli::BlockedEntry;
+use crate::command::explained::{left, scope_words, where_words};
+use crate::command::terminal::{EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count, thousands};
+
+#[derive(Deserialize)]
+struct Blocked {
+    block: Entry,
+    scope: String,
+}
+
+/// The list of the blocks.
+#[derive(Deserialize)]
+pub(super) struct Blocks {
+    scope: String,
+    read_ms_ago: Option<u64>,
+    unreadable: usize,
+    max: usize,
+    blocks: Vec<Entry>,
+}
+
+/// A block.
+#[derive(Deserialize)]
+struct Entry {
+    key: String,
+    value: String,
+    domain: Option<String>,
+    ends_in_ms: u64,
+    reason: Option<String>,
+    refused: u64,
+}
+
+/// A block that an operator asks for.
+pub(super) struct NewBlock<'a> {
+    pub(super) entry: &'a BlockedEntry,
+    pub(super) lasts: &'a str,
+    pub(super) domain: &'a Option<String>,
+    pub(super) reason: &'a Option<String>,
+    pub(super) allows_unmatched: bool,
+}
+
+impl NewBlock<'_> {
+    pub(super) fn run(&self, server: &Server, terminal: &mut Terminal) -> Result<(), Failure> {
+        let NewBlock { lasts, domain, reason, .. } = self;
+        let mut body = match self.entry {
+            BlockedEntry::Entry((key, value)) => {
+                if !self.allows_unmatched {
+                    check_names(server, key, domain.as_deref(), terminal)?;
+                }
+                json!({"key": key, "value": value, "for": lasts})
+            }
+            // The server finds the key of a hash, so it is no misspelt name.
+            BlockedEntry::Hash { hash, .. } => json!({"hash": hash, "for": lasts}),
+        };
+        if let BlockedEntry::Hash { key, .. } = self.entry {
+            add(&mut body, [("key", key)]);
+        }
+        add(&mut body, [("domain", domain), ("reason", reason)]);
+        let answer = server.post("/block", &body, terminal)?;
+        server.print(&answer, terminal, |blocked: &Blocked| {
+            let Entry { key, value, domain, ends_in_ms, .. } = &blocked.block;
+            let (place, left) = (where_words(domain.as_deref()), left(*ends_in_ms));
+            format!("{key}={value} is blocked {place} for {left}, {}", scope_words(&blocked.scope))
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Unblocked {
+    unblocked: usize,
+    refused: u64,
+}
+
+pub(super) fn unblock(
+    server: &Server,
+    (key, value): (&str, &str),
+    domain: &Option<String>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut body = json!({"key": key, "value": value});
+    add(&mut body, [("domain", domain)]);
+    let answer = server.post("/unblock", &body, terminal)?;
+    server.print(&answer, terminal, |Unblocked { unblocked, refused }: &Unblocked| {
+        // Another block can still refuse the entry: a block in all domains if this one was of one domain.
+        let ended = match domain {
+            Some(domain) => format!("the block of {key}={value} in the domain {domain} has ended"),
+            None if *unblocked == 1 => format!("the block of {key}={value} has ended"),
+            None => format!("{} of {key}={value} have ended", count(*unblocked, "block")),
+        };
+        let refused = count(usize::try_from(*refused).unwrap_or(usize::MAX), "request");
+        format!("{ended}. This server has refused {refused} because of {}", if *unblocked == 1 { "it" } else { "them" })
+    })
+}
+
+pub(super) fn list(page: &Blocks, terminal: &Terminal) -> String {
+    let mut rest = copy_line(&page.scope, page.read_ms_ago);
+    if page.unreadable > 0 {
+        let entries = page.unreadable;
+        rest.push_str(&format!("entries of the lists in the shared store that cannot be read: {entries}\n"));
+    }
+    if page.blocks.is_empty() {
+        return format!("no caller is blocked\n{rest}");
+    }
+    let mut table = Table::new(0);
+    table.row(["entry", "where", "time left", "refused here", "reason"].map(|title| (Tone::Faint, title.to_owned())));
+    for Entry { key, value, domain, ends_in_ms, reason, refused } in &page.blocks {
+        table.row([
+            (Tone::Title, clean(&format!("{key}={value}"))),
+            (Tone::Plain, domain.as_ref().map_or_else(|| "all domains".to_owned(), |domain| clean(domain))),
+            (Tone::Plain, left(*ends_in_ms)),
+            (Tone::Plain, refused.to_string()),
+            (Tone::Plain, clean(reason.as_deref().unwrap_or_default())),
+        ]);
+    }
+    let (blocks, scope) = (count(page.blocks.len(), "block"), scope_words(&page.scope));
+    format!("{}\n{blocks} of at most {}, {scope}\n{rest}", table.text(true, terminal), thousands(page.max))
+}
+
+#[derive(Deserialize)]
+struct Rules {
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    domain: String,
+    rule: String,
+}
+
+/// Fails if no rule has the key or the domain of a block, because it is probably misspelt. A block needs no rule, so
+/// `--allow-unmatched` makes it without this check.
+fn check_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
+    let answer = server.get("/rules", terminal)?;
+    let Rules { rules } = server.parse(&answer)?;
+    let of_domain: Vec<_> = rules.iter().filter(|rule| domain.is_none_or(|domain| rule.domain == domain)).collect();
+    let (what, near) = match domain {
+        Some(domain) if of_domain.is_empty() => {
+            (format!("domain `{domain}`"), nearest(domain, rules.iter().map(|rule| &*rule.domain)))
+        }
+        _ if of_domain.iter().any(|rule| rule.has_key(key)) => return Ok(()),
+        _ => (format!("key `{key}`"), nearest(key, of_domain.iter().flat_map(|rule| rule.keys()))),
+    };
+    let near = near.map(|near| format!("did you mean `{}`? ", clean(near))).unwrap_or_default();
+    let help = format!("{near}If requests have it although no rule does, add --allow-unmatched");
+    Err((Problem::new(format!("no rule has the {what}, so nothing was blocked"), help).into(), EXIT_USAGE))
+}
+
+impl Rule {
+    /// Returns the keys of the rule's path.
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.rule.split(" > ").map(|entry| entry.split_once('=').map_or(entry, |(key, _)| key))
+    }
+
+    /// Returns whether an entry of the rule's path can have this key. A wildcard in a key can be any key.
+    fn has_key(&self, key: &str) -> bool {
+        self.keys().any(|known| known == key || known.contains('*'))
+    }
+}

@@ -1,0 +1,49 @@
+//! `spillgate reloads`: lists the last reloads of a server, as `spillgate reload` prints the one that it makes.
+
+use serde::Deserialize;
+
+use super::reload::{Counts, Lines};
+use crate::command::terminal::{Terminal, Tone, clean, date_time};
+
+#[derive(Deserialize)]
+pub(super) struct Page {
+    reloads: Vec<Reload>,
+}
+
+#[derive(Deserialize)]
+struct Reload {
+    at_ms: u64,
+    outcome: String,
+    loaded: Option<Counts>,
+    errors: Lines,
+    changes: Lines,
+    notes: Lines,
+}
+
+/// Returns the reloads, the newest first.
+pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
+    if page.reloads.is_empty() {
+        return "no reload since the server started\n".to_owned();
+    }
+    page.reloads.iter().map(|reload| reload.text(terminal)).collect::<Vec<_>>().join("\n")
+}
+
+impl Reload {
+    fn text(&self, terminal: &Terminal) -> String {
+        let (tone, outcome) = match &*self.outcome {
+            "failed" => (Tone::Bad, "failed: the earlier rules stayed in use".to_owned()),
+            _ if self.changes.is_empty() => (Tone::Good, "nothing changed".to_owned()),
+            outcome => (Tone::Good, clean(outcome)),
+        };
+        let counts = self.loaded.as_ref().map(|loaded| format!(": {}", loaded.text())).unwrap_or_default();
+        let mut text = format!(
+            "{} UTC  {}{counts}\n",
+            date_time(self.at_ms.saturating_mul(1_000_000)),
+            terminal.paint(tone, &outcome)
+        );
+        text.push_str(&self.errors.text("  ", "error"));
+        text.push_str(&self.changes.text("  ", "change"));
+        text.push_str(&self.notes.text("  note: ", "note"));
+        text
+    }
+}

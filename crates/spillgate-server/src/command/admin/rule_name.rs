@@ -1,0 +1,44 @@
+//! Finds a rule by any name that a command prints for it or for one of its limits.
+
+use crate::command::terminal::clean;
+
+/// A rule with the labels of its limits.
+pub(in crate::command) struct NamedRule<'a> {
+    pub(in crate::command) domain: &'a str,
+    pub(in crate::command) path: &'a str,
+    pub(in crate::command) labels: Vec<String>,
+}
+
+impl NamedRule<'_> {
+    /// Returns whether `name` is a name of the rule: `user_id`, `api: user_id`, or one of these with a limit of the rule, as
+    /// insight and explain print it.
+    pub(in crate::command) fn has_name(&self, name: &str) -> bool {
+        // A name that was printed has no special characters, even if the path has some.
+        let (name, path) = (clean(name), self.path);
+        let full = format!("{}: {path}", self.domain);
+        let of_limit = |label: &String| [format!("{full}, limit {label}"), format!("{label} ({path})")];
+        let names = [path.to_owned(), full.clone()].into_iter().chain(self.labels.iter().flat_map(of_limit));
+        names.into_iter().any(|known| clean(&known) == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_all_names_that_commands_print() {
+        let rule =
+            NamedRule { domain: "api", path: "a: \u{1b} > b", labels: vec!["per_user".into(), "5 per day".into()] };
+        for name in ["a: \u{1b} > b", "api: a: \u{1b} > b"] {
+            assert!(rule.has_name(name) && rule.has_name(&clean(name)), "{name}");
+        }
+        for limit in ["per_user", "5 per day"] {
+            assert!(rule.has_name(&format!("api: a: \u{1b} > b, limit {limit}")), "{limit}");
+            assert!(rule.has_name(&format!("{limit} (a: \u{1b} > b)")), "{limit}");
+        }
+        for other in ["", "api", "b", "web: a: \u{1b} > b", "api: a: \u{1b} > b, limit", "per_user"] {
+            assert!(!rule.has_name(other), "{other}");
+        }
+    }
+}
