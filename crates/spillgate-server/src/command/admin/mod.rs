@@ -9,6 +9,7 @@ mod top;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use spillgate::rules::path_keys;
 use spillgate::text::nearest;
 
 use super::explained::{Explanation, check_names, left, scope_words, where_words};
@@ -294,8 +295,7 @@ fn note_unknown_names(server: &Server, key: &str, domain: Option<&str>, terminal
 impl Rule {
     /// Returns whether an entry of the rule's path can have this key. A wildcard in a key can be any key.
     fn has_key(&self, key: &str) -> bool {
-        let mut keys = self.rule.split(" > ").map(|entry| entry.split_once('=').map_or(entry, |(key, _)| key));
-        keys.any(|known| known == key || known.contains('*'))
+        path_keys(&self.rule).iter().any(|known| known == key || known.contains('*'))
     }
 }
 
