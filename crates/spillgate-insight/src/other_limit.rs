@@ -3,13 +3,15 @@
 //! A caller certainly passes or is certainly refused only if its whole range of demand says so, so the answer is a range
 //! of callers.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use super::SPANS_NS;
 use super::model::{Counting, Model};
 use super::reading::{Reading, SampledCaller};
 use super::report::{Estimate, Range};
-use super::suggest::{Suggestion, share_of};
+use super::suggest::Suggestion;
 use super::words::rounded_time;
 
 /// What another limit would have done to the callers, if they had asked for the same. What callers ask for is known for
@@ -22,7 +24,8 @@ pub struct OtherLimit {
     pub limit: u64,
     /// How many callers it would have refused at least once.
     pub refused_callers: Range,
-    /// The same in sentences, with what the limit of today did.
+    /// Which callers it would have refused or not refused, by name or hash and with their refused units, and what is not
+    /// known. Then the same for the number of all callers, with what the limit of today did.
     pub text: String,
 }
 
@@ -68,20 +71,138 @@ impl Reading {
         let (least, most) = (least.value.round(), most.value.round());
         let about = if asked.relative_error > 0.0 { "about " } else { "" };
         let range = if least == most { format!("{least}") } else { format!("{least} to {most}") };
-        let mut text = format!(
-            "With a limit of {limit}, {about}{range} of {} callers would be refused at least once. In the last {}, it was {}.",
-            asked.value.round(),
+        let total = format!(
+            "In all, {about}{range} of {} would be refused at least once. In the last {}, it was {}.",
+            callers(asked.value.round() as usize),
             rounded_time(self.now_ns.saturating_add(1).saturating_sub(self.since_ns).min(SPANS_NS[SPANS_NS.len() - 1])),
             refused.value.round(),
         );
-        let weight = |caller: &SampledCaller| caller.refused_units as f64;
-        if limit > model.limit && hour.sampled.callers.iter().any(|caller| caller.refused_units > 0) {
-            let share = share_of(&hour.sampled.callers, weight, |caller| other.passes(caller));
-            text += &format!(" Callers with {share} % of the refused units would not be refused at all.");
+        let mut text = vec![self.changes(&other, limit), total];
+        if hour.counts.oversized_requests > 0 {
+            text.push(format!("Requests that cost more than {} at once are not counted here.", model.capacity));
+        }
+        if asked.relative_error > 0.0 {
+            let sampled = hour.sampled.callers.len();
+            text.push(format!(
+                "All names and units are those of a sample: {sampled} of about {} callers.",
+                asked.value.round()
+            ));
         }
         let refused_callers = Range { at_least: least, at_most: Some(most) };
-        Some(OtherLimit { limit, refused_callers, text })
+        Some(OtherLimit { limit, refused_callers, text: text.join(" ") })
     }
+
+    /// Says for which callers of the sample the other limit changes something, and for which nobody can know.
+    fn changes(&self, other: &Other<'_>, limit: u64) -> String {
+        let sampled = &self.spans[SPANS_NS.len() - 1].sampled.callers;
+        let chosen = |is: &dyn Fn(&SampledCaller) -> bool| Chosen::of(sampled.iter().filter(|caller| is(caller)));
+        let is_unknown = |caller: &SampledCaller| !other.passes(caller) && !other.refuses(caller);
+        let was_refused = |caller: &SampledCaller| caller.refused_units > 0;
+        let instead = format!("With {limit} instead of {}", self.limit.limit);
+        if limit < self.limit.limit {
+            let more = chosen(&|caller| !caller.refused && other.refuses(caller));
+            let unknown = chosen(&|caller| !caller.refused && is_unknown(caller));
+            let now = match more.0.len() {
+                0 if unknown.0.is_empty() => "no other callers would be refused than today".to_owned(),
+                0 => "no other caller would be refused for certain".to_owned(),
+                number => {
+                    format!("{} that {} not refused would be refused{}", callers(number), was(number), more.named(self))
+                }
+            };
+            return format!("{instead}, {now}.{}", unknown.unknown(self));
+        }
+        let before = chosen(&was_refused);
+        let time = rounded_time(self.now_ns.saturating_add(1).saturating_sub(self.top_refused.since_ns));
+        if before.0.is_empty() && sampled.iter().any(|caller| caller.refused) {
+            return format!(
+                "{instead}, nobody can know what changes: the refused requests are older than {time}, cost more than the \
+                 limit allows at once, or have no units."
+            );
+        }
+        if before.0.is_empty() {
+            return format!("{instead}, nothing changes: in the last {time}, the limit refused nobody.");
+        }
+        let passing = chosen(&|caller| was_refused(caller) && other.passes(caller));
+        let unknown = chosen(&|caller| was_refused(caller) && is_unknown(caller));
+        let passes = match passing.0.len() {
+            0 => format!("no caller of the {} refused in the last {time} would pass for certain", before.0.len()),
+            number => format!(
+                "{} refused in the last {time} would not be refused{}. These are {} of {}",
+                part_of_callers(number, before.0.len()),
+                passing.named(self),
+                passing.units(),
+                refused_units(before.units())
+            ),
+        };
+        format!("{instead}, {passes}.{}", unknown.unknown(self))
+    }
+}
+
+/// Callers of a sample, those with the most refused units first.
+struct Chosen<'a>(Vec<&'a SampledCaller>);
+
+impl<'a> Chosen<'a> {
+    fn of(callers: impl Iterator<Item = &'a SampledCaller>) -> Chosen<'a> {
+        let mut callers: Vec<_> = callers.collect();
+        callers.sort_by_key(|caller| (Reverse(caller.refused_units), caller.id));
+        Chosen(callers)
+    }
+
+    fn units(&self) -> u64 {
+        self.0.iter().fold(0, |units, caller| units.saturating_add(caller.refused_units))
+    }
+
+    /// Returns the first callers as text, with their refused units. Empty if the reading hides callers.
+    fn named(&self, reading: &Reading) -> String {
+        if reading.hides_callers {
+            return String::new();
+        }
+        let named = |caller: &&SampledCaller| {
+            let mut known = reading.top_refused.callers.iter().chain(&reading.top_allowed.callers);
+            let name = known.find(|top| top.id == caller.id).and_then(|top| top.name.clone());
+            let name = name.unwrap_or_else(|| format!("hash {}", caller.id));
+            let units = caller.refused_units;
+            if units > 0 { format!("{name} ({})", refused_units(units)) } else { name }
+        };
+        let names: Vec<_> = self.0.iter().take(NAMED).map(named).collect();
+        let more = self.0.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(": {}{more}", names.join("; "))
+    }
+
+    /// Says that nobody can know what happens to these callers. Empty if there are none.
+    fn unknown(&self, reading: &Reading) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let why =
+            "Only a range of what they need is known, for example because a request after a refusal can be a retry";
+        format!(" For {}, nobody can know it{}. {why}.", callers(self.0.len()), self.named(reading))
+    }
+}
+
+/// Sentences name at most this many callers.
+const NAMED: usize = 3;
+
+fn callers(number: usize) -> String {
+    format!("{number} caller{}", if number == 1 { "" } else { "s" })
+}
+
+fn part_of_callers(number: usize, all: usize) -> String {
+    match all {
+        1 => "the one caller".to_owned(),
+        2 if number == all => "both callers".to_owned(),
+        _ if number == all => format!("all {}", callers(all)),
+        _ => format!("{number} of the {}", callers(all)),
+    }
+}
+
+fn refused_units(number: u64) -> String {
+    format!("{number} refused unit{}", if number == 1 { "" } else { "s" })
+}
+
+const fn was(number: usize) -> &'static str {
+    if number == 1 { "was" } else { "were" }
 }
 
 /// The limit of a model with another number of units.
@@ -102,6 +223,10 @@ impl Other<'_> {
 
     /// Returns whether the other limit certainly refuses none of the caller's requests.
     fn passes(&self, caller: &SampledCaller) -> bool {
+        // What the requests that never can pass would need is not known.
+        if caller.only_oversized {
+            return false;
+        }
         // Other servers have also seen requests of this caller, so its demand is not known.
         let Some(burst) = caller.burst.1 else { return false };
         if self.model.has_windows() {

@@ -99,3 +99,38 @@ fn nothing_is_said_about_a_limit_of_which_nobody_can_know() {
     let nobody = LimitInsight::new(&Quota::per_minute(60).constant(), Options::default(), Time::from_nanos(BEGIN_NS));
     assert_eq!(nobody.read(Time::from_nanos(BEGIN_NS)).with_limit(120), None, "nobody has asked");
 }
+
+/// The callers have no names here, so the text has their hashes.
+#[test]
+fn the_text_names_the_callers_that_another_limit_changes() {
+    const API: Quota = Quota::fixed_window(10, MINUTE).anchor(spillgate_limiter::Anchor::FirstHit).constant();
+    // Caller 1 is refused, and waits for a window that it does not fill. Caller 2 is never refused.
+    let mut asked: Vec<Asked> = (0..14).map(|at| (Duration::from_secs(at), 1, 1)).collect();
+    asked.extend((0..8).map(|at| (Duration::from_secs(20 + at), 2, 1)));
+    let (_, insight, now) = run(&API, &asked);
+    let mut reading = insight.read(now);
+    let text = |reading: &spillgate_insight::Reading, limit| reading.with_limit(limit).expect("it is known").text;
+    let refused = reading.top_refused.callers[0].id;
+    let passed = reading.top_allowed.callers.iter().find(|caller| caller.id != refused).expect("there are two").id;
+    let more = text(&reading, 20);
+    let passes = format!(" would not be refused: hash {refused} (4 refused units). These are 4 of 4 refused units.");
+    assert!(
+        more.starts_with("With 20 instead of 10, the one caller refused in the last ") && more.contains(&passes),
+        "{more}"
+    );
+    let unknown = text(&reading, 12);
+    let named = format!("For 1 caller, nobody can know it: hash {refused} (4 refused units). Only a range");
+    assert!(unknown.contains("no caller of the 1 refused in the last ") && unknown.contains(&named), "{unknown}");
+    let less = text(&reading, 5);
+    assert!(
+        less.starts_with(&format!(
+            "With 5 instead of 10, 1 caller that was not refused would be refused: hash {passed}."
+        )),
+        "{less}"
+    );
+    reading.hide_callers();
+    for limit in [5, 12, 20] {
+        let text = text(&reading, limit);
+        assert!(!text.contains(&refused.to_string()) && !text.contains(&passed.to_string()), "{text}");
+    }
+}

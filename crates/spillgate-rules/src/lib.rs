@@ -76,6 +76,7 @@ mod describe;
 mod index;
 mod lint;
 mod model;
+mod path;
 mod plan;
 mod read;
 mod schema;
@@ -92,6 +93,7 @@ pub use model::{
     Defaults, Domain, Limit, LimitSketch, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata,
     NoMemory, Origin, Rule, RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
 };
+pub use path::{PathStep, path_keys, path_text};
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use read::{is_rules_file, left_out, read_files};
 pub use schema::SCHEMA;

@@ -18,7 +18,7 @@ use crate::support::process::Process;
 use crate::support::spillgate::Spillgate;
 use crate::support::{browser, eventually, http, root};
 use serde_json::{Value, json};
-use spillgate::rules::{Rules, RulesFile};
+use spillgate::rules::{PathStep, Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
 use spillgate_admin::{self as admin, Access, AdminState};
 use spillgate_http::{HttpOptions, HttpState};
@@ -52,8 +52,20 @@ descriptors:
 ";
 
 /// The parts of `browser/page_state.mjs`. All other parts are in `browser/page.mjs`.
-const STATE_PARTS: [&str; 10] =
-    ["tabs", "rates", "lists", "failures", "shadowed", "patience", "strangers", "flat", "reloaded", "attention"];
+const STATE_PARTS: [&str; 12] = [
+    "paths",
+    "ended",
+    "tabs",
+    "rates",
+    "lists",
+    "failures",
+    "shadowed",
+    "patience",
+    "strangers",
+    "flat",
+    "reloaded",
+    "attention",
+];
 
 /// The descriptors of the load's requests, in this order.
 const ASKED: [&str; 13] = [
@@ -307,7 +319,11 @@ fn texts_of_strangers_stay_texts() {
     let asked = [value, short].map(|value| format!("{{{}:{}}}", quoted(key), quoted(value)));
     let _load = Load::start(server.http(), "hostile", &asked.each_ref().map(String::as_str));
     refused(&server, short);
-    end(start("hostile", &server, &json!({"hostile": {"name": name, "rule": key, "value": value}})));
+    end(start(
+        "hostile",
+        &server,
+        &json!({"hostile": {"name": name, "key": key, "rule": PathStep(key, None).to_string(), "value": value}}),
+    ));
 }
 
 #[test]
@@ -361,6 +377,32 @@ fn lists_do_not_change_under_the_pointer() {
     let folder = folder();
     let server = serve(&folder, &[]);
     end(start("lists", &server, &json!({})));
+}
+
+#[test]
+fn what_was_ended_goes_at_once() {
+    let folder = folder();
+    let server = serve(&folder, &[]);
+    end(start("ended", &server, &json!({})));
+}
+
+#[test]
+fn keys_and_values_with_signs_of_paths_are_told_apart() {
+    let folder = folder();
+    let limit = |name: &str| format!("rate_limit: {{name: {name}, unit: hour, requests_per_unit: 1}}");
+    let rules = format!(
+        "domain: odd\ndescriptors:\n  - {{key: a=b, {}}}\n  - {{key: a, value: b, {}}}\n  - key: c\n    value: d > e\n    {}\n  \
+         - {{key: c, value: d, descriptors: [{{key: e, {}}}]}}\n",
+        limit("whole"),
+        limit("pair"),
+        limit("value"),
+        limit("nested")
+    );
+    folder.write("rules.yaml", &rules);
+    let server = serve(&folder, &[]);
+    let _load = Load::start(server.http(), "odd", &[r#"{"a=b":"x=y"}"#, r#"{"a":"b"}"#, r#"{"c":"d > e"}"#]);
+    refused(&server, "a=b=x=y");
+    end(start("paths", &server, &json!({})));
 }
 
 #[test]

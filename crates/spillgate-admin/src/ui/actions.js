@@ -2,7 +2,7 @@
 
 import { post } from './api.js';
 import { act, faint, field, h, onSubmit, outcome, select } from './dom.js';
-import { left, pathEntries, time } from './format.js';
+import { entryText, left, pathEntries, plural, time } from './format.js';
 import { read, state } from './state.js';
 
 export const DURATIONS = [['1m', '1 minute'], ['10m', '10 minutes'], ['30m', '30 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days']];
@@ -19,13 +19,21 @@ export async function block(request) {
   const { block: made, scope } = await post('/block', request);
   await read();
   const isKnown = state.overview.limits_left_out > 0 || state.limits.some(({ rule }) => pathEntries(rule).some(([key]) => key === made.key));
-  return `${made.key}=${made.value} is blocked ${whereText(made.domain)} ${until(made)}, ${scopeText(scope)}.${isKnown ? '' : ` No limit has the key ${made.key}: check that requests have it.`}`;
+  return `${entryText(made.key, made.value)} is blocked ${whereText(made.domain)} ${until(made)}, ${scopeText(scope)}.${isKnown ? '' : ` No limit has the key ${made.key}: check that requests have it.`}`;
 }
 
 export async function unblock({ key, value, domain }) {
   const { unblocked } = await post('/unblock', domain === null ? { key, value } : { key, value, domain });
   await read();
-  return domain === null ? `All blocks of ${key}=${value} have ended: ${unblocked}.` : `The block of ${key}=${value} ${whereText(domain)} has ended.`;
+  return domain === null ? `All blocks of ${entryText(key, value)} have ended: ${unblocked}.` : `The block of ${entryText(key, value)} ${whereText(domain)} has ended.`;
+}
+
+// A block in words, and the way to end it. `again` shows the view again after that.
+export function blockNode(one, output, again = (action) => action) {
+  const entry = entryText(one.key, one.value);
+  return h('p.blocked', h('span.badge.bad', 'blocked'), ' ', h('code', entry), ` ${whereText(one.domain)}, since ${time(one.since_ms)}. Left: `, ends(one.until_ms),
+    `. This server has refused ${plural(one.refused, 'request')} because of it.${one.reason ? ` Reason: ${one.reason}` : ''} `,
+    button(['Unblock', h('span.unseen', ` ${entry}`)], output, again(() => unblock(one))));
 }
 
 export async function shadow(request) {
@@ -57,19 +65,25 @@ export function button(text, output, action) {
 
 // The entries of a caller that tell it apart: those whose value the rule does not name. A block on another entry refuses everybody.
 export function ownEntries(entries, path) {
-  const parts = path.split(' > ');
-  return entries.filter(([key], index) => !parts[index]?.startsWith(`${key}=`) || parts[index].endsWith('*'));
+  const levels = pathEntries(path);
+  return entries.filter(([key], index) => {
+    const [own, value] = levels[index] ?? [];
+    return own !== key || value === null || value.includes('*');
+  });
 }
 
-export function callerActions(domain, entries, path, output) {
+// `blocked` is the block that refuses the caller now, if there is one.
+export function callerActions(domain, entries, path, output, blocked) {
   const owns = ownEntries(entries, path);
   const own = owns.at(-1);
   const [key, value] = own ?? entries.at(-1);
+  const name = entryText(key, value);
   return h('span.actions',
-    h('a.button', { href: explainLink(domain, entries) }, 'Explain', h('span.unseen', ` ${key}=${value}`)),
-    // With one entry, the row says already what would be blocked.
-    own && button(['Block ', h(owns.length > 1 ? 'span' : 'span.unseen', `${key}=${value}`), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
-    button(['Reset', h('span.unseen', ` ${key}=${value}`)], output, () => reset(domain, entries)));
+    h('a.button', { href: explainLink(domain, entries) }, 'Explain', h('span.unseen', ` ${name}`)),
+    blocked ? button(['Unblock', h('span.unseen', ` ${entryText(blocked.key, blocked.value)}`)], output, () => unblock(blocked))
+      // With one entry, the row says already what would be blocked.
+      : own && button(['Block ', h(owns.length > 1 ? 'span' : 'span.unseen', name), ' for 10 min'], output, () => block({ key, value, domain, for: '10m' })),
+    button(['Reset', h('span.unseen', ` ${name}`)], output, () => reset(domain, entries)));
 }
 
 // For a caller of whom only the hash is known. The server waits until it sends a request.

@@ -99,6 +99,9 @@ function draw() {
   main.querySelectorAll('[data-until]').forEach((node) => setText(node, left(node.dataset.until - nowMs())));
 }
 
+// A fleet has a page for each server, so each page says which server it shows.
+setText(byId('server'), location.host);
+setAttribute(byId('server'), 'title', location.host);
 addEventListener('hashchange', route);
 byId('skip').addEventListener('click', (event) => {
   event.preventDefault();

@@ -2,7 +2,7 @@
 
 import { DURATIONS, block, button, ends, scopeText, shadow, shadowForm, unblock, whereText } from './actions.js';
 import { act, faint, field, fillOnce, h, keyOptions, modal, onSubmit, outcome, section, select, setText, table } from './dom.js';
-import { count, durationMs, plural, time } from './format.js';
+import { count, durationMs, entryText, plural, time } from './format.js';
 import { limitLink } from './rows.js';
 import { state } from './state.js';
 
@@ -54,22 +54,38 @@ function confirmAll(time) {
   });
 }
 
-// A button that ends an entry of a list. No other button may take its place under the pointer, so the list waits, and it says itself
-// that it is done.
+// A button that ends an entry of a list. Then its row goes at once. No other button may take its place under the pointer, so the empty
+// row keeps its height until the pointer has left it.
 function endButton(text, of, output, end) {
   const node = button([text, h('span.unseen', of)], output, async () => {
     const done = await end();
-    node.replaceChildren('Done');
+    const row = node.closest('tr');
+    if (row) {
+      const [hadFocus, height] = [row.contains(document.activeElement), row.offsetHeight];
+      const cell = h('td', { colspan: row.children.length });
+      cell.style.height = `${height}px`;
+      row.replaceChildren(cell);
+      row.className = 'gone';
+      // For people who use the keyboard, the focus goes to the title of the list.
+      if (hadFocus) focusTitle(row);
+    }
     return done;
   });
   return node;
 }
 
-const isInUse = (list) => list.matches(':has(button:hover, button:focus-visible)');
+function focusTitle(row) {
+  const title = row.closest('section').querySelector('h2');
+  title.tabIndex = -1;
+  title.focus({ preventScroll: true });
+}
+
+const isInUse = (list) => list.matches(':has(button:hover, button:focus-visible, .gone:hover)');
 
 function blockRow(entry, output) {
-  return [[h('code', `${entry.key}=${entry.value}`), entry.reason && faint(entry.reason)], entry.domain ?? 'all domains', ends(entry.until_ms), time(entry.since_ms), ['number', count(entry.refused)],
-    endButton('Unblock', ` ${entry.key}=${entry.value} ${whereText(entry.domain)}`, output, () => unblock(entry))];
+  const name = entryText(entry.key, entry.value);
+  return [[h('code', name), entry.reason && faint(entry.reason)], entry.domain ?? 'all domains', ends(entry.until_ms), time(entry.since_ms), ['number', count(entry.refused)],
+    endButton('Unblock', ` ${name} ${whereText(entry.domain)}`, output, () => unblock(entry))];
 }
 
 function shadowRow(entry, output) {
@@ -90,10 +106,10 @@ export function open() {
 
   function showBlocks() {
     const { blocks } = state.blocks;
-    const found = blocks.filter((entry) => `${entry.key}=${entry.value} ${entry.reason ?? ''} ${entry.domain ?? ''}`.includes(search.value));
+    const found = blocks.filter((entry) => `${entryText(entry.key, entry.value)} ${entry.reason ?? ''} ${entry.domain ?? ''}`.includes(search.value));
     const shown = found.slice(0, BLOCKS_SHOWN);
     searchBox.hidden = blocks.length <= 10;
-    if (!isInUse(list)) fillOnce(list, [shown.map((one) => [one.key, one.value, one.domain, one.until_ms, one.reason, one.refused]), found.length], () => (shown.length
+    if (!isInUse(list) || shown.length === 0) fillOnce(list, [shown.map((one) => [one.key, one.value, one.domain, one.until_ms, one.reason, one.refused]), found.length], () => (shown.length
       ? [table('', h('caption.unseen', 'Blocked entries'), ['Entry', 'Where', 'Time left', 'Since', 'Refused', 'Do'], shown.map((entry) => blockRow(entry, output))),
         found.length > shown.length && h('p.faint', `${count(found.length - shown.length)} more. Use the field above to find them.`)]
       : h('p.faint', blocks.length ? 'No block has this text.' : 'No caller is blocked.')));
@@ -116,7 +132,7 @@ export function open() {
       setText(note, `${plural(blocks.length, 'block')} of at most ${count(max)}, ${scopeText(scope)}. Refused: the requests that this server has refused because of the block.${age > 5000 ? ` The shared store was last read ${durationMs(age)} ago.` : ''}`);
       const { shadows } = state;
       const entries = [...(shadows.all ? [shadows.all] : []), ...shadows.rules];
-      if (!isInUse(switches)) fillOnce(switches, [entries.map((one) => [one.domain, one.path, one.scope, one.until_ms]), Boolean(shadows.all)], () => (entries.length
+      if (!isInUse(switches) || entries.length === 0) fillOnce(switches, [entries.map((one) => [one.domain, one.path, one.scope, one.until_ms]), Boolean(shadows.all)], () => (entries.length
         ? table('', h('caption.unseen', 'Rules in shadow'), ['Rule', 'Where', 'Time left', 'Do'], entries.map((entry) => shadowRow(entry, shadowOutput)))
         : h('p.faint', 'No rule was put into shadow.')));
       fillOnce(all, `${Boolean(shadows.all)} ${shadows.scope_default}`, () => {

@@ -1,9 +1,9 @@
 // Everything about one caller: all limits and blocks that have one of its values.
 
-import { button, explainLink, reset, unblock, whereText } from './actions.js';
+import { blockNode, button, explainLink, reset } from './actions.js';
 import { post } from './api.js';
 import { act, faint, field, h, onSubmit, outcome, table } from './dom.js';
-import { count, duration, left, pathEntries, plural } from './format.js';
+import { count, duration, entryText, pathEntries, plural } from './format.js';
 
 // A server takes at most this many values.
 const VALUES_MAX = 16;
@@ -15,6 +15,9 @@ export const valuesOf = (entries) => [...new Map(entries).entries()].slice(0, VA
 function typed(texts, rules) {
   const keys = new Set((rules ?? []).flatMap(({ rule }) => pathEntries(rule).map(([key]) => key)));
   const values = texts.flatMap((text) => {
+    // A key in quotes is never a part of a value.
+    const [[quoted, of]] = pathEntries(text);
+    if (text.startsWith('"') && of !== null) return [{ key: quoted, value: of }];
     const at = text.indexOf('=');
     const entry = { key: text.slice(0, at), value: text.slice(at + 1) };
     if (at > 0 && keys.has(entry.key)) return [entry];
@@ -33,7 +36,7 @@ function refusal(limit) {
 }
 
 function row({ limit, entries, ...seen }, output, again) {
-  return [[h('strong', limit.label), faint(` ${limit.domain}: ${limit.rule}`)], h('code', entries.map((entry) => entry.join('=')).join(', ')),
+  return [[h('strong', limit.label), faint(` ${limit.domain}: ${limit.rule}`)], h('code', entries.map((entry) => entryText(...entry)).join(', ')),
     ['number', `${count(seen.used)} of ${count(seen.capacity)}`], ['number', count(seen.remaining)], refusal(seen),
     h('span.actions', h('a.button', { href: explainLink(limit.domain, entries) }, 'Explain', h('span.unseen', ` ${limit.label}`)), button(['Reset', h('span.unseen', ` ${limit.label}`)], output, again(() => reset(limit.domain, entries))))];
 }
@@ -43,8 +46,7 @@ export function callerNodes(seen, output, again) {
   const { blocks, limits, unread } = seen;
   const more = (number, what) => number > 0 && h('p.faint', `and ${plural(number, what)}`);
   return [
-    ...blocks.map((one) => h('p', h('span.badge.bad', 'blocked'), ' ', h('code', `${one.key}=${one.value}`), ` ${whereText(one.domain)}, for ${left(one.ends_in_ms)}.${one.reason ? ` Reason: ${one.reason}` : ''} `,
-      button('Unblock', output, again(() => unblock(one))))),
+    ...blocks.map((one) => blockNode(one, output, again)),
     more(seen.blocks_left_out, 'more block'),
     limits.length > 0 && table('', h('caption.unseen', 'Limits of the caller'), ['Limit', 'Counter', 'Used', 'Left', 'Refuses', 'Do'], limits.map((one) => row(one, output, again))),
     more(seen.limits_left_out, 'more limit'),

@@ -65,7 +65,7 @@ export function roundUpMs(ms) {
 
 const [WIDTH, HEIGHT] = [600, 120];
 
-// A chart with axes. `layers` are [class, name] with the lowest first. `up` rounds the highest value up to the end of the axis.
+// A chart with axes. `layers` are [class, name] with the lowest first. A layer [class, name, true] is only named if it has values. `up` rounds the highest value up to the end of the axis.
 export function chart(title, layers, show, up = roundUp) {
   const paths = layers.map(([name]) => s('path', { class: name })).reverse();
   const cursor = s('path.cursor');
@@ -74,9 +74,10 @@ export function chart(title, layers, show, up = roundUp) {
   const [top, middle, from, to, readout] = [h('span'), h('span'), h('span'), h('span'), h('span.readout')];
   const legend = layers.map(([name, text]) => h(`span.key.${name}`, text));
   let shown = { values: [], ends_ms: 0, step_ms: 1 };
+  const named = () => layers.map(([, text, isSeldom], index) => [text, index, isSeldom]).filter(([, index, isSeldom]) => !isSeldom || shown.values[index]?.some((value) => value > 0));
   const describe = (at) => {
     const end = shown.ends_ms - (STEPS - 1 - at) * shown.step_ms;
-    return `${clock(end)}: ${layers.map(([, text], index) => `${text} ${shown.values[index][at] === null ? 'unknown' : show(shown.values[index][at])}`).join(', ')}`;
+    return `${clock(end)}: ${named().map(([text, index]) => `${text} ${shown.values[index][at] === null ? 'unknown' : show(shown.values[index][at])}`).join(', ')}`;
   };
   let pointed = null;
   const point = (at) => {
@@ -107,7 +108,8 @@ export function chart(title, layers, show, up = roundUp) {
       setText(from, clock(ends_ms - STEPS * step_ms));
       setText(to, clock(ends_ms));
       const values = shown.values.map((values) => values.filter((value) => value !== null));
-      const texts = layers.map(([, text], index) => `${text} ${values[index].length ? `${show(values[index].at(-1))} now, at most ${show(Math.max(...values[index]))}` : 'none'}`);
+      legend.forEach((key, index) => { key.hidden = !named().some(([, at]) => at === index); });
+      const texts = named().map(([text, index]) => `${text} ${values[index].length ? `${show(values[index].at(-1))} now, at most ${show(Math.max(...values[index]))}` : 'none'}`);
       setAttribute(svg, 'aria-label', `${title}, last ten minutes: ${texts.join('; ')}`);
       point(pointed);
     },

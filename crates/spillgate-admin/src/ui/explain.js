@@ -1,11 +1,11 @@
 // Why a request would be allowed or refused now: a form, and the answer as a picture. And all limits of one caller.
 
-import { block, button, explainLink, ownEntries, reset, scopeText, unblock, whereText } from './actions.js';
+import { block, blockNode, button, explainLink, ownEntries, reset, scopeText } from './actions.js';
 import { callerForm, callerNodes, valuesOf } from './caller.js';
 import { get, post, postText } from './api.js';
 import { bar } from './chart.js';
 import { act, faint, field, h, keyOptions, onSubmit, outcome, section, showDone } from './dom.js';
-import { duration, exact, left, plural } from './format.js';
+import { duration, entryText, exact, left, pathEntries, plural } from './format.js';
 import { state } from './state.js';
 
 const REASONS = {
@@ -65,11 +65,11 @@ function descriptorNode(descriptor, decisions) {
     const [via, at] = [how(step), step.file ? faint(` ${step.file}:${step.line}`) : ''];
     return h(`li.step.level${Math.min(step.level, 5)}.${step.outcome}`,
       h(`span.sign.${tone}`, { 'aria-hidden': 'true' }, sign),
-      h('span', h('code', `${step.key}=${step.value}`), ' ', h('span.how', via, via ? ' ' : '', text), at));
+      h('span', h('code', entryText(step.key, step.value)), ' ', h('span.how', via, via ? ' ' : '', text), at));
   });
   const left = descriptor.steps_left_out ?? 0;
   const level = Math.min(5, Math.max(0, ...descriptor.steps.filter((step) => step.outcome === 'matched').map((step) => step.level)));
-  return h('section.tree', { 'aria-label': descriptor.entries.map((entry) => entry.join('=')).join(', ') },
+  return h('section.tree', { 'aria-label': descriptor.entries.map((entry) => entryText(...entry)).join(', ') },
     steps.length ? h('ol.steps', ...steps, left ? h('li.faint', `${left} more steps`) : '') : h('p', 'No rule of this domain was tried.'),
     descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so no limit counts this descriptor.'));
 }
@@ -80,7 +80,7 @@ const blockOf = (answer) => answer.descriptors.map((one) => one.block).filter(Bo
 function sentence(answer) {
   const [asked] = answer.asked;
   const blocked = blockOf(answer);
-  if (blocked) return ['bad', `Refused now by a block: ${blocked.key}=${blocked.value}, for ${left(blocked.ends_in_ms)}`];
+  if (blocked) return ['bad', `Refused now by a block: ${entryText(blocked.key, blocked.value)}, for ${left(blocked.ends_in_ms)}`];
   if (!asked.limits.length && answer.descriptors.every((one) => !one.matched)) return ['warn', 'No limit and no block matches this request, so it passes'];
   if (asked.allowed) return ['good', asked.limits.length ? 'Allowed now' : 'Allowed now: its rules have no limit'];
   // A limit in shadow refuses nothing. Of the others, the one with the longest wait says when to ask again.
@@ -105,14 +105,14 @@ function picture(answer, output, again) {
   const byDescriptor = (index) => asked.limits.filter((one) => one.descriptor === index);
   const isBlocked = Boolean(blockOf(answer));
   // A block on a value that a rule names would refuse everybody.
-  const named = new Set(answer.known.paths.flatMap((path) => path.split(' > ')));
-  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entry.join('='), entry]).filter(([name]) => !named.has(name)));
+  const named = new Set(answer.known.paths.flatMap(pathEntries).filter(([, value]) => value !== null).map((entry) => entryText(...entry)));
+  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entryText(...entry), entry]).filter(([name]) => !named.has(name)));
   const blocks = isBlocked ? [] : [...own].map(([name, [key, value]]) => button(`Block ${name} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
   const counted = descriptors.filter((one) => one.matched).map((one) => one.entries);
   return [
     h(`h2.answer.${tone}`, { tabindex: '-1' }, text),
-    ...descriptors.filter((one) => one.block).map(({ block: one }) => h('p', `The block holds ${whereText(one.domain)}, whatever the rules say.${one.reason ? ` Its reason: ${one.reason}` : ''} `,
-      button('Unblock', output, again(() => unblock(one))))),
+    ...descriptors.filter((one) => one.block).map(({ block: one }) => blockNode(one, output, again)),
+    isBlocked && h('p', 'A block holds whatever the rules say.'),
     ...descriptors.map((descriptor, index) => descriptorNode(descriptor, byDescriptor(index))),
     descriptors.some((one) => !one.matched) && !isBlocked && knownNode(answer.known),
     h('p.actions', ...blocks, counted.length > 0 && button('Reset its counters', output, again(() => reset(domain, ...counted))))];

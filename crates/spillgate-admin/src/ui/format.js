@@ -74,6 +74,12 @@ export function time(ms) {
 // "GMT+0100 (Central European Time)".
 export const zone = () => new Date().toTimeString().slice(9);
 
+// What happened to the requests over a limit, by how many were refused and how many passed only because of shadow.
+export function overWords(refused, would) {
+  if (!(would > 0)) return { now: 'refuses', past: 'refused' };
+  return refused > 0 ? { now: 'refuses or would refuse', past: 'refused or would be refused' } : { now: 'would refuse', past: 'would be refused' };
+}
+
 const VERDICTS = {
   too_early: ['too early', 'faint'], never_passes: ['can never pass', 'bad'], above_rate: ['above the rate', 'warn'], bursts: ['bursts', 'warn'],
   effective: ['effective', 'good'], never_binding: ['never binding', 'faint'], unclear: ['unclear', 'faint'],
@@ -88,16 +94,45 @@ export function verdict({ verdict: name, who, rule }) {
   return [`${text} (${WHO[who]})`, name === 'above_rate' && who === 'many' ? 'bad' : tone];
 }
 
-// The entries of a path: "path=/login > user" is [["path", "/login"], ["user", null]].
-export function pathEntries(path) {
-  return path.split(' > ').map((part) => {
-    const at = part.indexOf('=');
-    return at < 0 ? [part, null] : [part.slice(0, at), part.slice(at + 1)];
-  });
+// A key or a value that could be taken for something else is in double quotes, as in the path of a rule.
+const quoted = (text, isUnclear) => (isUnclear || text.startsWith('"') || text.includes(' >') ? `"${text.replace(/[\\"]/g, '\\$&')}"` : text);
+
+// An entry as text: user_id=7, or "a=b"=c.
+export const entryText = (key, value) => `${quoted(key, key.includes('='))}=${quoted(value, false)}`;
+
+// Reads a key or a value, and returns it with the rest of the text.
+function pathPart(text, ends) {
+  const inQuotes = /^"((?:[^"\\]|\\.)*)"/s.exec(text);
+  if (inQuotes) return [inQuotes[1].replace(/\\(.)/gs, '$1'), text.slice(inQuotes[0].length)];
+  const at = text.search(ends);
+  return [text.slice(0, at), text.slice(at)];
 }
 
+// The levels of a path, each with its text: "path=/login > user" is [["path", "/login", "path=/login"], ["user", null, "user"]].
+export function pathLevels(path) {
+  const levels = [];
+  for (let text = path; ;) {
+    const [key, afterKey] = pathPart(text, /=| > |$/);
+    const [value, rest] = afterKey.startsWith('=') ? pathPart(afterKey.slice(1), / > |$/) : [null, afterKey];
+    levels.push([key, value, text.slice(0, text.length - rest.length)]);
+    if (!rest.startsWith(' > ')) return levels;
+    text = rest.slice(3);
+  }
+}
+
+// The entries of a path: "path=/login > user" is [["path", "/login"], ["user", null]].
+export const pathEntries = (path) => pathLevels(path).map(([key, value]) => [key, value]);
+
+const isFixed = ([key, value]) => value !== null && !`${key}${value}`.includes('*');
+
 // A rule that fixes all of its entries counts all requests as one caller, who can be anybody.
-export const isShared = (rule) => pathEntries(rule).every(([, value]) => value !== null && !value.includes('*'));
+export const isShared = (rule) => pathEntries(rule).every(isFixed);
+
+// What a limit is called: its name, or the path of its rule. Many limits without a name can have one size.
+export const titleOf = ({ name, rule }) => name ?? rule;
+
+// The same in a sentence, where the size tells the limits of one rule apart.
+export const nameOf = ({ name, rule, label }) => name ?? `${rule} (${label})`;
 
 // The entries of a caller of a rule. Null if its name does not say them for certain.
 export function callerEntries(name, path) {
@@ -105,7 +140,6 @@ export function callerEntries(name, path) {
   if (!name || name.includes('…') || new TextEncoder().encode(name).length > 60) return null;
   // A name has only entries that the rule does not fix, or all entries if the rule fixes all.
   const entries = pathEntries(path);
-  const isFixed = ([, value]) => value !== null && !value.includes('*');
   const all = entries.every(isFixed);
   const shown = all ? entries : entries.filter((entry) => !isFixed(entry));
   const parts = name.split(', ');

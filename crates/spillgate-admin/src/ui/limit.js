@@ -1,15 +1,24 @@
 // One limit: its charts, what insight says about it, its callers, its rule, and its shadow switch.
 
-import { button, callerActions, ends, explainLink, hashActions, scopeText, shadow, shadowForm } from './actions.js';
+import { blockNode, button, callerActions, ends, explainLink, hashActions, scopeText, shadow, shadowForm } from './actions.js';
 import { get } from './api.js';
 import { bar, chart, roundUpMs } from './chart.js';
-import { act, field, fillOnce, h, onSubmit, outcome, section, setText, showError, table } from './dom.js';
-import { bytes, callerEntries, count, duration, durationMs, isShared, pathEntries, perSecond, plural, rate, share, time } from './format.js';
-import { limitLink, shadowMark, verdictBadge } from './rows.js';
-import { FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
+import { act, field, fillOnce, h, onSubmit, outcome, say, section, setText, showError, table } from './dom.js';
+import { bytes, callerEntries, count, duration, durationMs, isShared, nameOf, pathEntries, perSecond, plural, rate, share, time, titleOf } from './format.js';
+import { limitLink, overNow, shadowMark, verdictBadge } from './rows.js';
+import { blockOn, blocksOf, FIELDS, isStale, keyOf, overRate, passedRate, perSecondOf, shadowOf, state } from './state.js';
 
 const INSIGHT_MS = 10_000;
 const CALLERS = 8;
+// More are in the list of all blocks.
+const BLOCKS = 20;
+
+// What happened to requests over the limit, in words. In shadow they passed. If a switch put the rule into shadow, the requests before
+// it were refused, and figures of a longer time have both.
+const REFUSED = { past: 'refused', units: 'refused units', Requests: 'Refused requests', Callers: 'Refused callers', share: 'Share refused', wait: 'refused callers' };
+const WOULD = { past: 'that it would refuse', units: 'units that it would refuse', were: 'would be refused', Requests: 'Requests that it would refuse', Callers: 'Callers that it would refuse', share: 'Share that it would refuse', wait: 'callers that it would refuse' };
+const EITHER = { past: 'that it refused or would refuse', units: 'units that it refused or would refuse', were: 'were or would be refused', Requests: 'Requests that it refused or would refuse', Callers: 'Callers that it refused or would refuse', share: 'Share that it refused or would refuse', wait: 'callers that it refused or would refuse' };
+const wordsOf = (shadowed) => (!shadowed ? REFUSED : ['switch', 'all'].includes(shadowed.by) ? EITHER : WOULD);
 
 const find = (domain, rule, number) => state.limits.find((limit) => limit.domain === domain && limit.rule === rule && limit.number === number);
 
@@ -22,26 +31,26 @@ function range({ at_least: low, at_most: high }, show) {
   return high === null ? `at least ${text}` : text === show(high) ? text : `${text} to ${show(high)}`;
 }
 
-// What callers did, with one number in each cell.
-function figures(spans) {
+// What callers did, with one number in each cell. If all requests count as one caller, nothing is told of callers.
+function figures(spans, words, isOne) {
   const estimate = ({ value, relative_error: error }) => `${error > 0 ? '≈ ' : ''}${count(value)}`;
   const units = (number) => count(Math.ceil(number));
   const rows = [
     ['Requests', (span) => count(span.requests)],
-    ['Refused requests', (span) => count(span.refused_requests)],
-    ['Share refused', (span) => share(span.refused_requests, span.requests)],
-    ['Callers', (span) => estimate(span.callers.asked)],
-    ['Refused callers', (span) => estimate(span.callers.refused)],
-    ['Wait of half of the refused callers, at most', (span) => span.waits && duration(span.waits.median_ns)],
-    ['Wait of 9 of 10 refused callers, at most', (span) => span.waits && duration(span.waits.p90_ns)],
+    [words.Requests, (span) => count(span.refused_requests)],
+    [words.share, (span) => share(span.refused_requests, span.requests)],
+    ...(isOne ? [] : [['Callers', (span) => estimate(span.callers.asked)], [words.Callers, (span) => estimate(span.callers.refused)]]),
+    [`Wait of half of the ${isOne ? words.Requests.toLowerCase() : words.wait}, at most`, (span) => span.waits && duration(span.waits.median_ns)],
+    [`Wait of 9 of 10 ${isOne ? words.Requests.toLowerCase() : words.wait}, at most`, (span) => span.waits && duration(span.waits.p90_ns)],
   ].map(([name, text]) => [name, ...spans.map(text)]).filter(([, ...texts]) => texts.some(Boolean));
   const heads = spans.map((span) => `Last ${duration(span.span_ns)}`);
   // A range shows that only its two ends are known.
   const hour = spans.at(-1);
   const needs = [['Burst needed', hour.burst_needed, units], ['Highest count of a window', hour.window_count, units], ['Use of the limit', hour.use_share, (number) => share(number, 1)]]
-    .filter(([, seen]) => seen).map(([name, seen, show]) => [name, ...['median', 'p99', 'highest'].map((at) => numberCell(range(seen[at], show)))]);
+    .filter(([, seen]) => seen).map(([name, seen, show]) => [name, ...(isOne ? ['highest'] : ['median', 'p99', 'highest']).map((at) => numberCell(range(seen[at], show)))]);
   return [table('.figures', h('caption', 'What callers did'), ['', ...heads], rows.map(([name, ...texts]) => [name, ...texts.map((text) => numberCell(text || '–'))])),
-    needs.length > 0 && table('.figures', h('caption', `What each caller needs, last ${duration(hour.span_ns)}`), ['', 'Half of them, at most', '99 %, at most', 'Highest'], needs)];
+    needs.length > 0 && table('.figures', h('caption', isOne ? `What all requests need together, last ${duration(hour.span_ns)}` : `What each caller needs, last ${duration(hour.span_ns)}`),
+      isOne ? ['', 'At most'] : ['', 'Half of them, at most', '99 %, at most', 'Highest'], needs)];
 }
 
 const numberCell = (text) => ['number', text];
@@ -68,11 +77,12 @@ const callerName = (caller) => caller.name ?? `hash ${caller.id}`;
 function callers(what, top, limit, output, path = limit.rule) {
   const rows = top.callers.slice(0, CALLERS).map((caller) => {
     const entries = callerEntries(caller.name, path);
-    return [h('code', callerName(caller)), ['number', count(caller.units)],
+    const blocked = entries && blockOn(limit.domain, entries);
+    return [[h('code', callerName(caller)), blocked && h('span.badge.bad', `blocked until ${time(blocked.until_ms)}`)], ['number', count(caller.units)],
       ['number', share(caller.units, top.units), bar('plain').set(caller.units, top.units).element],
-      entries ? callerActions(limit.domain, entries, path, output) : hashActions(caller.id, output)];
+      entries ? callerActions(limit.domain, entries, path, output, blocked) : hashActions(caller.id, output)];
   });
-  if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `No caller was ${what} since ${time(top.since_ns / 1e6)}.`));
+  if (!rows.length) return h('section', h('h3', `Most ${what}`), h('p.faint', `Nobody since ${time(top.since_ns / 1e6)}.`));
   const hidden = top.callers.every((caller) => caller.name === null);
   return h('section',
     table('.callers', h('caption', `Most ${what}, since ${time(top.since_ns / 1e6)}`), ['Caller', 'Units', 'Share', 'Do'], rows),
@@ -85,19 +95,28 @@ const WHO = { one: 'One caller', few: 'A few callers', many: 'Many callers' };
 const countsAll = ({ rule, spans }) => isShared(rule) && spans.at(-1).callers.asked.value <= 1;
 
 // Says whether one caller or a crowd is refused.
-function refusedSentence(insight) {
+function refusedSentence(insight, words) {
   const { who, top_refused: top, spans } = insight;
   const [first] = top.callers;
-  if (who === 'nobody') return 'Nobody is refused.';
-  if (countsAll(insight)) return 'All requests count as one caller here. “Who fills it” shows whose they are.';
+  if (countsAll(insight)) return [ONE_CALLER, ...(insight.by ? [' “Who fills it” shows whose they are.'] : insightBy())];
+  if (who === 'nobody') return words === REFUSED ? 'Nobody is refused.' : 'It would refuse nobody.';
   const { asked, refused } = spans.at(-1).callers;
   // The settings can hide callers.
-  const of = ` Of ${plural(Math.round(asked.value), 'caller')}, ${count(refused.value)} ${refused.value === 1 ? 'was' : 'were'} refused at least once.`;
-  if (!first) return [h('strong', WHO[who]), ' had most of the refused units.', of];
-  const [name, part] = [h('code', callerName(first)), `${share(first.units, top.units)} of the refused units`];
-  const ends = { one: [' has ', part, ': ', name, '.'], few: [' have most of the refused units. The first is ', name, ', with ', part, '.'], many: [' are refused. The first is ', name, ', with ', part, '.'] };
+  const number = count(refused.value);
+  const of = ` Of ${plural(Math.round(asked.value), 'caller')}, ${words === REFUSED ? `${number} ${number === '1' ? 'was' : 'were'} refused` : `${number} ${words.were}`} at least once.`;
+  const { units } = words;
+  if (!first) return [h('strong', WHO[who]), ` had most of the ${units}.`, of];
+  const [name, part] = [h('code', callerName(first)), `${share(first.units, top.units)} of the ${units}`];
+  const ends = { one: [' has ', part, ': ', name, '.'], few: [` have most of the ${units}. The first is `, name, ', with ', part, '.'], many: [` have the ${units}. The first is `, name, ', with ', part, '.'] };
   return [h('strong', WHO[who]), ...ends[who], of];
 }
+
+// What a rule needs so that the page can show who fills a limit that all requests share.
+const insightBy = () => [' To see whose they are, add ', h('code', 'insight_by: KEY'), ' to the rule, with the key of an entry that tells callers apart, such as ', h('code', 'remote_address'), '. Then reload.'];
+const ONE_CALLER = 'All requests count as one caller here.';
+
+// The reason of a verdict speaks of one caller, which would be a riddle here.
+const ofAll = ({ requests, refused_requests: over, span_ns }, words) => `${words.Requests}, last ${duration(span_ns)}: ${count(over)} of ${count(requests)} (${share(over, requests)}).`;
 
 // A form that says what another limit would have changed.
 function otherLimitForm(limit, query) {
@@ -105,12 +124,18 @@ function otherLimitForm(limit, query) {
   const input = h('input', { type: 'number', name: 'limit', min: '1', step: '1', required: true, value: String(limit.limit * 2) });
   const submit = h('button', 'Try');
   const form = h('form.inline', field(`Instead of ${limit.summary}`, input), submit);
+  const answer = h('p.said');
   onSubmit(form, () => act(submit, output, async () => {
+    answer.replaceChildren();
     const { limits } = await get(`/insight?${query}&limit=${encodeURIComponent(input.value)}`);
     const one = limits.find((other) => keyOf(other) === keyOf(limit));
-    return one?.with_limit?.text ?? 'Nobody can know: no caller was seen, the number is no valid limit, or the limit is a queue or has permits.';
+    const text = one?.with_limit?.text;
+    answer.append(...(text ? [isShared(limit.rule) && `${ONE_CALLER} `, shadowOf(limit) && 'If it refused: ', text].filter(Boolean)
+      : ['Nobody can know: no caller was seen, the number is no valid limit, or the limit is a queue or has permits.']));
+    say(answer.textContent);
+    return '';
   }));
-  return [h('p', 'Tries the number on what callers asked in the last 30 to 60 minutes, and changes nothing.'), form, output];
+  return [h('p', 'Tries the number on what insight has seen of the callers, or of a sample if they are many, in the last 30 to 60 minutes. It changes nothing.'), form, output, answer];
 }
 
 function shadowCard(limit) {
@@ -130,13 +155,16 @@ function shadowCard(limit) {
 
 export function open([domain, rule, number]) {
   const [title, badges, subtitle, missing, parents] = [h('span'), h('span.badges'), h('p.faint'), h('p'), h('span')];
-  const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused']], perSecond);
+  const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused', true], ['would', 'would be refused, but passed in shadow', true]], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
-  const wait = chart('Wait of refused callers (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
+  const wait = chart('Wait of callers over the limit (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
   const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, byBox] = Array.from({ length: 9 }, () => h('div'));
-  const howTo = h('p', 'All requests count as one caller here. To see whose they are, add ', h('code', 'insight_by: KEY'), ' to the rule, with the key of an entry that tells callers apart, such as ', h('code', 'remote_address'), '. Then reload.');
+  const blocked = h('div');
+  const blockedBox = section('.wide.blocks', 'blocked', 'Blocked now', null, blocked);
+  byBox.className = 'pair';
   const [callersTitle, pair] = [h('span', 'Top callers'), h('div.pair', refused, allowed)];
-  const [output, error, now] = [outcome(), outcome(), h('p.lede')];
+  const [output, blockOutput, error, now] = [outcome(), outcome(), outcome(), h('p.lede')];
+  const callersBox = section('.wide', 'callers', callersTitle, null, output, pair, byBox);
   const content = h('div.columns', { hidden: true },
     h('section', { 'aria-label': 'Charts' }, traffic.element, near.element, wait.element),
     h('div.cards',
@@ -144,39 +172,61 @@ export function open([domain, rule, number]) {
       section('.card', 'other', 'What would another limit change?', null, otherBox),
       section('.card', 'rule', 'The rule', null, ruleText, ruleBox),
       section('.card', 'shadow', 'Shadow', null, shadowBox)),
-    done,
-    section('.wide', 'callers', callersTitle, null, output, howTo, pair, byBox));
+    h('div.seen', done),
+    callersBox);
   const element = h('div.view',
     h('p.crumbs', h('a', { href: '#/' }, 'Overview'), ' › ', domain, parents),
-    h('h1', title, badges), subtitle, missing, now, content);
+    h('h1', title, badges), subtitle, missing, now, blockedBox, blockOutput, content);
   const query = new URLSearchParams({ domain, rule });
   let insight = null;
   let [shownAt, shownKey, textKey] = [null, null, null];
 
+  const isInUse = () => element.matches(':has(.actions:hover, .blocks button:hover, .callers :focus-visible, .blocks :focus-visible, [name=callers]:focus)');
+
+  // The blocks that refuse requests of this rule. They change more often than what insight says.
+  function showBlocks(limit) {
+    if (!state.blocks || isInUse()) return;
+    const blocks = blocksOf(limit, insight?.by?.key);
+    blockedBox.hidden = blocks.length === 0;
+    fillOnce(blocked, blocks.map((one) => [one.key, one.value, one.domain, one.until_ms, one.refused]), () => [
+      h('p', state.overview.server.shadow ? 'The server runs in shadow, so its blocks refuse nothing.' : 'A request with such an entry is refused before the limit counts it.'),
+      ...blocks.slice(0, BLOCKS).map((one) => blockNode(one, blockOutput)),
+      blocks.length > BLOCKS && h('p', h('a', { href: '#/blocks' }, `and ${plural(blocks.length - BLOCKS, 'more block')}`))]);
+    if (insight) showCallers(limit, blocks.map((one) => [one.key, one.value, one.domain, one.until_ms]));
+  }
+
+  function showCallers(limit, blocks) {
+    const { by, top_refused, top_allowed } = insight;
+    const words = wordsOf(shadowOf(limit));
+    const key = [blocks, words];
+    fillOnce(byBox, [by, key], () => (by ? [callers(`${words.past} by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
+    if (countsAll(insight)) return;
+    fillOnce(refused, [top_refused, key], () => callers(words.past, top_refused, limit, output));
+    fillOnce(allowed, [top_allowed, key], () => callers('allowed', top_allowed, limit, output));
+  }
+
   function showInsight(limit) {
-    fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.top_refused, insight.suggested_rules], () => [
-      h('p', refusedSentence(insight)),
-      // The advice would be about this one caller.
-      countsAll(insight) && insight.who === 'one' ? '' : h('p', h('strong', insight.advice)),
-      h('p', insight.options.binding === 'enforce' ? '' : 'If it refused: ', insight.reason),
-      insight.causes && !countsAll(insight) ? h('p', insight.causes) : '',
-      ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
-    fillOnce(done, insight.spans, () => figures(insight.spans));
+    const words = wordsOf(shadowOf(limit));
     const isAll = countsAll(insight);
+    fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.top_refused, insight.suggested_rules, words, isAll], () => [
+      h('p', refusedSentence(insight, words)),
+      // The advice would be about this one caller.
+      isAll && insight.who === 'one' ? '' : h('p', h('strong', insight.advice)),
+      isAll && insight.verdict !== 'too_early' ? h('p', ofAll(insight.spans.at(-1), words)) : h('p', words === REFUSED ? '' : 'If it refused: ', insight.reason),
+      insight.causes && !isAll ? h('p', insight.causes) : '',
+      ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
+    fillOnce(done, [insight.spans, words, isAll], () => figures(insight.spans, words, isAll));
     setText(callersTitle, isAll ? 'Who fills it' : 'Top callers');
     const { by } = insight;
-    [howTo.hidden, pair.hidden] = [!isAll || Boolean(by), isAll];
-    fillOnce(byBox, by, () => (by ? [callers(`refused by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
-    if (isAll) return;
-    fillOnce(refused, insight.top_refused, () => callers('refused', insight.top_refused, limit, output));
-    fillOnce(allowed, insight.top_allowed, () => callers('allowed', insight.top_allowed, limit, output));
+    // Without `insight_by`, nobody knows who fills it. The verdict says how to get to know it.
+    [callersBox.hidden, pair.hidden] = [isAll && !by, isAll];
+    showBlocks(limit);
   }
 
   async function readRule(key, line) {
     let [parts, next] = [[], key];
     try {
       const { rules } = await get(`/rules?${query}`);
-      // Two rules can have one path: a value can contain a "=".
       parts = rules.filter(({ limits }) => limits.some((one) => one.line === line)).flatMap(written);
     } catch (failure) {
       // The next overview leads to another try.
@@ -189,7 +239,7 @@ export function open([domain, rule, number]) {
 
   async function readInsight() {
     const isShown = verdict.hasChildNodes();
-    if (document.hidden || isStale() || isShown && element.matches(':has(.actions:hover, .callers :focus-visible, [name=callers]:focus)')) return;
+    if (document.hidden || isStale() || isShown && isInUse()) return;
     const limit = find(domain, rule, Number(number));
     if (!limit) return;
     try {
@@ -212,19 +262,22 @@ export function open([domain, rule, number]) {
       if (!state.overview) return;
       const limit = find(domain, rule, Number(number));
       [badges, subtitle, now, content].forEach((node) => { node.hidden = !limit; });
+      if (!limit) blockedBox.hidden = true;
       setText(missing, limit ? '' : 'The rules have no such limit now. A reload may have removed or renamed it.');
-      setText(title, limit ? limit.label : rule);
+      setText(title, limit ? titleOf(limit) : rule);
       if (!limit) return;
       const above = limitsAbove(limit);
-      fillOnce(parents, above.map((one) => [limitLink(one), one.label]), () => above.flatMap((one) => [' › ', h('a.name', { href: limitLink(one), title: one.rule }, one.label)]));
+      fillOnce(parents, above.map((one) => [limitLink(one), nameOf(one)]), () => above.flatMap((one) => [' › ', h('a.name', { href: limitLink(one), title: one.rule }, nameOf(one))]));
       setText(subtitle, `${limit.domain}: ${limit.rule} – ${limit.summary}`);
       const shadowed = shadowOf(limit);
       fillOnce(badges, [limit.verdict, limit.who, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
       const [was, over] = [passedRate(limit), overRate(limit)];
-      setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${shadowed ? 'over the limit. They pass, but count as refused below' : 'refused'}.`);
+      const since = shadowed?.since_ms ? ` It is in shadow since ${time(shadowed.since_ms)}.` : '';
+      setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${overNow(limit).past}.${shadowed ? ' In shadow, requests over the limit pass.' : ''}${since}`);
+      showBlocks(limit);
       fillOnce(shadowBox, [shadowed?.by, shadowed?.until_ms, shadowed?.scope, state.shadows?.scope_default], () => shadowCard(limit));
       fillOnce(ruleBox, [keyOf(limit), FIELDS.map((field) => limit[field])], () => [
-        h('p', `Counted so far: ${plural(limit.allowed + limit.soft_over, 'hit')} allowed, ${count(limit.refused + limit.shadow_refused)} ${limit.shadow_refused ? 'over the limit' : 'refused'}, ${count(limit.near)} near.`),
+        h('p', `Counted so far: ${plural(limit.allowed + limit.soft_over, 'hit')} allowed, ${count(limit.refused)} refused, ${limit.shadow_refused ? `${count(limit.shadow_refused)} over the limit in shadow, which passed, ` : ''}${count(limit.near)} near.`),
         h('p', h('a', { href: explainLink(domain, pathEntries(rule)) }, 'Explain a request of this rule'))]);
       if (shownAt === state.overview) return;
       // A reload can put another limit here, or change its rule.
@@ -241,7 +294,7 @@ export function open([domain, rule, number]) {
       }
       shownAt = state.overview;
       const { history } = limit;
-      traffic.set([history.passed, history.over].map(perSecondOf), state.overview);
+      traffic.set([history.passed, history.refused, history.shadow_refused].map(perSecondOf), state.overview);
       near.set([perSecondOf(history.near)], state.overview);
       wait.set([history.wait_ms], state.overview);
     },

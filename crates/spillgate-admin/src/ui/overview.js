@@ -2,8 +2,8 @@
 
 import { chart } from './chart.js';
 import { faint, h, setAttribute, setText } from './dom.js';
-import { bytes, count, duration, left, perSecond, plural, rate, share, time } from './format.js';
-import { limitLink, limitsTable, needy, refusedShare } from './rows.js';
+import { bytes, count, duration, left, nameOf, perSecond, plural, rate, share, time } from './format.js';
+import { limitLink, limitsTable, needy, overBefore, refusedShare } from './rows.js';
 import { perSecondOf, rateOf, shadowOf, state, sum } from './state.js';
 
 function tile(label, href) {
@@ -38,7 +38,7 @@ function needs() {
     !overview.reload_successful && ['the last reload of the rules failed'],
     memory.full_requests > 0 && [`${plural(memory.full_requests, 'request')} found no space for a key`],
     (overview.server.shadow || shadows?.all) && ['all rules are in shadow, so no limit refuses a request'],
-    ...needy().map((limit) => [`${shadowOf(limit) ? 'would refuse' : 'refuses'} ${share(refusedShare(limit), 1)} of its requests`, limit]),
+    ...needy().map((limit) => [`${overBefore(limit).now} ${share(refusedShare(limit), 1)} of its requests`, limit]),
   ].filter(Boolean);
 }
 
@@ -67,11 +67,12 @@ export function open() {
   const [allowed, refused, errors] = [h('b'), h('b'), h('b')];
   const shareText = faint();
   const traffic = chart('All requests', [['allowed', 'allowed'], ['refused', 'refused'], ['errors', 'errors']], perSecond);
-  const [first, firstLink, firstText] = [h('strong'), h('a.name'), h('span')];
+  const [first, firstLink, firstText, ofServer] = [h('strong'), h('a.name'), h('span'), h('p.faint')];
   const limits = limitsTable();
   const element = h('div.view', { hidden: true },
     h('h1.unseen', 'Overview'),
     h('p.lede', first, firstLink, firstText),
+    ofServer,
     h('section.traffic', { 'aria-label': 'All traffic' },
       h('dl.now', h('div', h('dt', 'Allowed / s'), h('dd', allowed)),
         h('div.refused', h('dt', 'Refused / s'), h('dd', refused, shareText)),
@@ -118,10 +119,11 @@ export function open() {
     }
     const [sentence, text = '', limit] = headline();
     setText(first, sentence);
+    setText(ofServer, state.store.kind === 'memory' ? '' : `The figures are those of this server, ${location.host}. Servers that share its store have pages of their own.`);
     firstLink.hidden = !limit;
-    setText(firstLink, limit?.label ?? '');
+    setText(firstLink, limit ? nameOf(limit) : '');
     setAttribute(firstLink, 'href', limit ? limitLink(limit) : null);
-    setAttribute(firstLink, 'title', limit?.label ?? null);
+    setAttribute(firstLink, 'title', limit ? `${limit.domain}: ${limit.rule}` : null);
     setText(firstText, text && `${limit ? ' ' : ''}${text}.`);
   }
 

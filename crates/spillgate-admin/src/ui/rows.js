@@ -2,8 +2,8 @@
 
 import { bar, spark } from './chart.js';
 import { faint, fillOnce, h, section, setAttribute, setText } from './dom.js';
-import { count, plural, rate, share, verdict as verdictText } from './format.js';
-import { overRate, passedRate, shadowOf, state, sum } from './state.js';
+import { count, isShared, overWords, pathLevels, plural, rate, share, titleOf, verdict as verdictText } from './format.js';
+import { overRate, passedRate, rateOf, shadowOf, state, sum } from './state.js';
 
 const SEARCH_FROM = 10;
 // Verdicts that ask for attention, and those that say nothing about the limit.
@@ -15,13 +15,24 @@ const [IDLE, BUSY, REFUSES, JUDGED] = [0, 1, 2, 3];
 
 export const limitLink = (limit) => `#/limit/${[limit.domain, limit.rule, limit.number].map(encodeURIComponent).join('/')}`;
 
-// The order of each column: the highest comes first.
+// The order of each column: the highest comes first, and further numbers decide between equal ones.
 const ORDERS = {
-  attention: (limit) => rank(limit) * 1e15 + (rank(limit) === JUDGED ? limit.attention * 1e12 : 0) + (overRate(limit) ?? 0),
+  attention: (limit) => [rank(limit), rank(limit) === JUDGED ? limit.attention : 0, tenMinutes(limit)[1]],
   name: null,
-  allowed: (limit) => passedRate(limit) ?? 0,
-  refused: (limit) => overRate(limit) ?? 0,
-  share: (limit) => refusedShare(limit) ?? -1,
+  allowed: (limit) => [passedRate(limit) ?? 0],
+  refused: (limit) => [overRate(limit) ?? 0],
+  share: (limit) => [refusedShare(limit) ?? -1],
+};
+function highestFirst(a, b) {
+  const at = a.findIndex((number, index) => number !== b[index]);
+  return at < 0 ? 0 : b[at] - a[at];
+}
+
+
+// The order in words, for the heading.
+const IN_WORDS = {
+  attention: 'by what needs attention, then by refused requests of the last 10 minutes',
+  name: 'by name', allowed: 'by allowed requests now', refused: 'by refused requests now', share: 'by the share refused in the last 10 minutes',
 };
 const COLUMNS = [['name', 'Limit'], ['allowed', 'Allowed / s'], ['refused', 'Refused / s'], [null, 'Last 10 minutes'], ['share', 'Share refused'], ['attention', 'Verdict']];
 
@@ -34,7 +45,7 @@ function rank(limit) {
 }
 
 // The limits that need attention, the first one first. docs/src/operating/page.md says which these are.
-export const needy = () => state.limits.filter((limit) => rank(limit) >= REFUSES).sort((a, b) => ORDERS.attention(b) - ORDERS.attention(a));
+export const needy = () => state.limits.filter((limit) => rank(limit) >= REFUSES).sort((a, b) => highestFirst(ORDERS.attention(a), ORDERS.attention(b)));
 
 // The share of the last ten minutes, or of the last seconds if there is no history yet. Null without requests.
 export function refusedShare(limit) {
@@ -58,6 +69,18 @@ export function verdictBadge(limit) {
   return h(`span.badge.${tone}`, text);
 }
 
+// What the requests over the limit are called now: in shadow they pass.
+export function overNow(limit) {
+  const [refused, would] = [rateOf(limit, 'refused'), rateOf(limit, 'shadow_refused')];
+  return refused > 0 || would > 0 ? overWords(refused, would) : overWords(0, shadowOf(limit) ? 1 : 0);
+}
+
+// What the requests over the limit of the last ten minutes are called.
+export function overBefore(limit) {
+  const [refused, would] = [sum(limit.history.refused), sum(limit.history.shadow_refused)];
+  return refused > 0 || would > 0 ? overWords(refused, would) : overNow(limit);
+}
+
 function makeRow() {
   const link = h('a');
   const [allowed, refused] = [h('td.number'), h('td.number')];
@@ -66,44 +89,54 @@ function makeRow() {
   // A long reason is cut, and a click shows all of it.
   const why = h('summary');
   const reason = h('details.reason', why);
-  const [refusedText, verdict, mark] = [h('span'), h('span'), h('span')];
-  const picture = spark(['refused', 'allowed'], 120, 28);
+  const [overText, overNote, shareText, shareNote, verdict, mark] = Array.from({ length: 6 }, () => h('span'));
+  [overNote, shareNote].forEach((note) => { note.className = 'note'; });
+  refused.append(overText, overNote);
+  const picture = spark(['would', 'refused', 'allowed'], 120, 28);
   const part = bar('refused');
-  const shareCell = h('td.number', refusedText, part.element);
+  const shareCell = h('td.number', shareText, part.element, shareNote);
   const element = h('tr', h('th', { scope: 'row' }, h('span.title', link, mark), path), allowed, refused,
     h('td.picture', picture.element), shareCell, h('td.verdict', verdict, reason));
   COLUMNS.forEach(([, text], index) => index > 0 && element.children[index].setAttribute('data-head', text));
-  const parts = { element, link, path, domain, parents, own, small, allowed, refused, refusedText, part, picture, verdict, reason, why, mark };
+  const parts = { element, link, path, domain, parents, own, small, allowed, refused, overText, overNote, shareText, shareNote, part, picture, verdict, reason, why, mark };
   return { element, parts };
 }
 
 function updateRow(row, limit) {
   const [allowed, refused] = [passedRate(limit), overRate(limit)];
   setText(row.allowed, rate(allowed));
-  setText(row.refused, rate(refused));
+  setText(row.overText, rate(refused));
   const shadow = shadowOf(limit)?.by ?? '';
-  setAttribute(row.refused, 'class', refused > 0 && !shadow ? 'number over' : 'number');
+  const words = overNow(limit);
+  // Only what was refused is red.
+  setAttribute(row.refused, 'class', rateOf(limit, 'refused') > 0 ? 'number over' : 'number');
+  setText(row.overNote, words.past === 'refused' || !(refused > 0) ? '' : words.now);
   fillOnce(row.mark, shadow, () => shadowMark(limit));
   if (row.limit === limit) return;
   row.limit = limit;
   setAttribute(row.link, 'href', limitLink(limit));
-  setText(row.link, limit.label);
-  setAttribute(row.link, 'title', limit.label);
-  // A narrow column cuts the parents first, because the last entry says more of the rule.
-  const at = limit.rule.lastIndexOf(' > ') + 1;
-  setText(row.domain, `${limit.domain}: `);
-  setText(row.parents, limit.rule.slice(0, at));
-  setText(row.own, limit.rule.slice(at));
-  setText(row.small, limit.label === limit.summary.slice(0, limit.label.length) ? limit.summary.slice(limit.label.length) : ` · ${limit.summary}`);
-  setAttribute(row.path, 'title', `${limit.domain}: ${limit.rule} · ${limit.summary}`);
+  setText(row.link, titleOf(limit));
+  const title = `${limit.domain}: ${limit.rule} · ${limit.name === null ? '' : `${limit.name} · `}${limit.summary}`;
+  setAttribute(row.link, 'title', title);
+  // A narrow column cuts the parents first, because the last level says more of the rule. The title of a limit without a name is its path.
+  const levels = limit.name === null ? [] : pathLevels(limit.rule).map(([, , text]) => text);
+  setText(row.domain, limit.name === null ? limit.domain : `${limit.domain}: `);
+  setText(row.parents, levels.slice(0, -1).map((text) => `${text} > `).join(''));
+  setText(row.own, levels.at(-1) ?? '');
+  setText(row.small, ` · ${limit.summary}`);
+  setAttribute(row.path, 'title', title);
   const [wasAllowed, wasRefused] = tenMinutes(limit);
-  setText(row.refusedText, share(wasRefused, wasAllowed + wasRefused));
+  const { past, now } = overBefore(limit);
+  setText(row.shareText, share(wasRefused, wasAllowed + wasRefused));
+  setText(row.shareNote, past === 'refused' || !(wasRefused > 0) ? '' : now);
+  setAttribute(row.part.element, 'class', past === 'would be refused' ? 'bar would' : 'bar refused');
   row.part.set(wasRefused, wasAllowed + wasRefused);
   // A narrow screen leaves out the zeros of an idle limit.
   setAttribute(row.element, 'class', rank(limit) === IDLE ? 'idle' : null);
-  row.picture.set([limit.history.passed, limit.history.over], `Last ten minutes: ${plural(wasAllowed, 'request')} allowed, ${count(wasRefused)} refused`);
+  row.picture.set([limit.history.passed, limit.history.refused, limit.history.shadow_refused], `Last ten minutes: ${plural(wasAllowed, 'request')} allowed, ${count(wasRefused)} ${past}`);
   fillOnce(row.verdict, [limit.verdict, limit.who], () => verdictBadge(limit));
-  setText(row.why, limit.reason ?? '');
+  // The reason speaks of one caller, and all requests are this caller.
+  setText(row.why, limit.reason && isShared(limit.rule) && limit.verdict !== 'too_early' ? `All requests count as one caller: ${limit.reason}` : limit.reason ?? '');
   row.reason.hidden = !limit.reason;
 }
 
@@ -117,6 +150,7 @@ export function limitsTable() {
   const far = new WeakSet();
   const watch = new IntersectionObserver((seen) => seen.forEach(({ target, isIntersecting }) => (isIntersecting ? far.delete(target) : far.add(target))), { rootMargin: '1500px' });
   let order = 'attention';
+  const inWords = faint();
   const heads = COLUMNS.map(([name, text]) => {
     if (!name) return h('th', { scope: 'col' }, text);
     const choose = () => {
@@ -128,8 +162,9 @@ export function limitsTable() {
 
   function sort() {
     const by = ORDERS[order];
-    const compare = by ? (a, b) => b.value - a.value || a.at - b.at : (a, b) => a.text.localeCompare(b.text) || a.at - b.at;
-    const keyed = state.limits.map((limit, at) => ({ at, value: by ? by(limit) : 0, text: limit.label }));
+    const compare = by ? (a, b) => highestFirst(a.value, b.value) || a.at - b.at : (a, b) => a.text.localeCompare(b.text) || a.at - b.at;
+    const keyed = state.limits.map((limit, at) => ({ at, value: by?.(limit), text: titleOf(limit) }));
+    setText(inWords, `, ordered ${IN_WORDS[order]}`);
     const wanted = keyed.sort(compare).map(({ at }) => rows[at].element);
     if (wanted.some((row, index) => body.children[index] !== row) || body.children.length !== wanted.length) body.replaceChildren(...wanted);
     const way = order === 'name' ? 'ascending' : 'descending';
@@ -140,7 +175,7 @@ export function limitsTable() {
     const words = search.value.toLowerCase().split(/\s+/);
     let left = 0;
     state.limits.forEach((limit, at) => {
-      const text = `${limit.label} ${limit.domain} ${limit.rule} ${limit.verdict ? verdictText(limit)[0] : ''} ${limit.algorithm}`.toLowerCase();
+      const text = `${limit.label} ${shadowOf(limit) ? 'shadow' : ''} ${limit.domain} ${limit.rule} ${limit.verdict ? verdictText(limit)[0] : ''} ${limit.algorithm}`.toLowerCase();
       const fits = words.every((word) => text.includes(word));
       left += fits;
       rows[at].element.hidden = !fits;
@@ -150,7 +185,7 @@ export function limitsTable() {
 
   const caption = h('caption.unseen', 'All limits. The buttons in the first row change the order.');
   return {
-    element: section('', 'limits', 'Limits', searchBox, h('table.limits', caption, h('thead', h('tr', ...heads)), body), none),
+    element: section('', 'limits', ['Limits', inWords], searchBox, h('table.limits', caption, h('thead', h('tr', ...heads)), body), none),
     close: () => watch.disconnect(),
     update(isNew) {
       while (rows.length < state.limits.length) {

@@ -1,6 +1,7 @@
 // What the page knows of the server: the overview, which is read now and then, and the totals, which arrive each second.
 
 import { events, get, Problem } from './api.js';
+import { pathEntries } from './format.js';
 
 // Rates are those of the last seconds.
 const RATE_MS = 5_000;
@@ -134,6 +135,37 @@ export function shadowOf(limit) {
   if (state.shadows?.all) return { by: 'all', ...state.shadows.all };
   if (rule) return { by: 'switch', ...rule };
   return limit.options.binding === 'shadow' ? { by: 'file' } : null;
+}
+
+const isIn = (block, domain) => block.domain === null || block.domain === domain;
+
+// The blocks that refuse requests of the rule of a limit: those on an entry that its path has, or that its `insight_by` names.
+export function blocksOf({ domain, rule }, by) {
+  const fits = ([key, value], block) => fitsPattern(key, block.key) && (value === null || fitsPattern(value, block.value));
+  const entries = pathEntries(rule);
+  return (state.blocks?.blocks ?? []).filter((block) => isIn(block, domain) && (block.key === by || entries.some((entry) => fits(entry, block))));
+}
+
+// The block that refuses requests with these entries for the longest time.
+export function blockOn(domain, entries) {
+  const on = (state.blocks?.blocks ?? []).filter((block) => isIn(block, domain) && entries.some(([key, value]) => key === block.key && value === block.value));
+  return on.sort((a, b) => b.until_ms - a.until_ms)[0];
+}
+
+// Whether a text fits a text of a rule, in which a star stands for any text.
+function fitsPattern(pattern, text) {
+  const [first, ...parts] = pattern.split('*');
+  if (!parts.length) return pattern === text;
+  const last = parts.pop();
+  if (text.length < first.length + last.length || !text.startsWith(first) || !text.endsWith(last)) return false;
+  const end = text.length - last.length;
+  let at = first.length;
+  for (const part of parts) {
+    const found = text.indexOf(part, at);
+    if (found < 0 || found + part.length > end) return false;
+    at = found + part.length;
+  }
+  return true;
 }
 
 export function take(overview) {

@@ -9,6 +9,7 @@ use spillgate_core::Binding;
 
 use super::limit::Limit;
 use super::pattern::Pattern;
+use crate::path::PathStep;
 
 /// One domain, which is defined in one file. A request names the domain that it belongs to.
 /// [`Rules::domains`](crate::Rules::domains) lists the domains and has an example.
@@ -101,6 +102,12 @@ impl RuleStep {
         Pattern::new(&own).is_some_and(|pattern| pattern.fits(&format!("{key}_{value}")))
     }
 
+    /// Returns this level as a part of the text of a path.
+    #[must_use]
+    pub fn as_path(&self) -> PathStep<'_> {
+        PathStep(&self.key, self.value.as_deref())
+    }
+
     /// Returns whether an entry with this key can match this step, whatever its value is.
     #[must_use]
     pub fn can_match(&self, key: &str) -> bool {
@@ -122,7 +129,8 @@ impl RuleStep {
 pub struct Rule {
     /// The name of the domain that the rule belongs to.
     pub domain: Arc<str>,
-    /// The path as text, for example `user_id=vip* > path`.
+    /// The path as text, for example `user_id=vip* > path`. No other rule of the domain has the same text: see
+    /// [`PathStep`].
     pub path: Box<str>,
     /// The levels of the path. A descriptor of a request matches only if it has one entry for each level.
     pub steps: Box<[RuleStep]>,

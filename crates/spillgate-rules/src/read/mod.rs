@@ -34,6 +34,7 @@ use super::model::{
     Defaults, Domain, Limit, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Origin, Pattern, Rule,
     RuleStep, RulesErrors, RulesFile, never_binds,
 };
+use super::path::path_text;
 use spillgate_text::yaml::{self, Node, Value};
 use spillgate_text::{At, Diagnostic, Source};
 
@@ -290,7 +291,7 @@ impl FileReader<'_> {
             Ok(node) => Some(node),
             Err(there) => {
                 let first = self.rules.rules.get(there as usize).map_or(0, |rule| rule.origin.line);
-                let message = format!("`{}` is declared twice on this level", shown(&step_text(step)));
+                let message = format!("`{}` is declared twice on this level", shown(&step.as_path().to_string()));
                 let help = format!("the first one is on line {first}; merge the two descriptors, or remove one");
                 self.reporter.error(fields.at, message, "declared again", help);
                 None
@@ -323,7 +324,7 @@ impl FileReader<'_> {
             self.reporter.error(at, "a sketch cannot refuse together with other limits", "not with a sketch", help);
         }
         let own = self.steps.last()?;
-        let path = path_text(&self.steps);
+        let path = path_text(self.steps.iter().map(RuleStep::as_path)).into_boxed_str();
         self.path_bytes += path.len();
         let mut rule = Rule {
             domain: self.domain.clone(),
@@ -457,17 +458,4 @@ enum Limits {
     Some(Vec<Limit>),
     /// `rate_limit: {unlimited: true}`.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
-}
-
-/// Returns one level of a path as text: the key and the value (`user_id=vip*`), or only the key if there is no value.
-fn step_text(step: &RuleStep) -> String {
-    match &step.value {
-        Some(value) => format!("{}={value}", step.key),
-        None => step.key.to_string(),
-    }
-}
-
-/// Returns a whole path as text, for example `user_id=vip* > path`.
-fn path_text(steps: &[RuleStep]) -> Box<str> {
-    steps.iter().map(step_text).collect::<Vec<_>>().join(" > ").into()
 }

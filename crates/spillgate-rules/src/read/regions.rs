@@ -11,7 +11,8 @@ use super::errors::Reporter;
 use super::limit::LimitContext;
 use super::scalar::choice;
 use super::section::Fields;
-use super::step_text;
+use crate::model::RuleStep;
+use crate::path::path_text;
 
 /// Windows that regions share have to be at least this long. Until a region knows what another has admitted, a part of a
 /// second passes.
@@ -56,7 +57,7 @@ pub(super) fn across(
             return None;
         }
     };
-    let path = around.steps.iter().map(step_text).collect::<Vec<_>>().join(" > ");
+    let path = path_text(around.steps.iter().map(RuleStep::as_path));
     let by_default = if node.is_none() { " by the setting `regions.default`" } else { "" };
     let not_shared = match (across, limit) {
         (AcrossRegions::Shared(_), Plain { post_paid: true, .. }) => Some("a limit with `post_paid`"),

@@ -99,9 +99,14 @@ async function check(descriptor, domain = 'api') {
   return answer.status;
 }
 
+async function post(path, body) {
+  const answer = await fetch(`${admin}${path}`, { method: 'POST', headers: { 'X-Spillgate-Admin': '1' }, body: JSON.stringify(body) });
+  assert.equal(answer.status, 200);
+}
+
 // The views. Each has a text that the page shows only when the view is complete.
 const VIEWS = [
-  ['overview', '#/', '.limits tbody tr', /per_user/],
+  ['overview', '#/', '.now', /Refused \/ s\d/],
   ['limit', '#/limit/api/user_id/0', '.callers', /user_id=7/],
   ['explain', '#/explain/api/user_id/7', '.answer', /Refused now by per_user/],
   ['blocks', '#/blocks', 'table', /203\.0\.113\.77/],
@@ -116,6 +121,7 @@ async function views(found) {
     for (const [name, hash, selector, wanted] of VIEWS) {
       await show(page, hash);
       await until(page, selector, wanted);
+      if (name === 'limit') await until(page, '.view > .lede', /^Now /);
       // The width and the title are read in one call, because the page changes all the time.
       const { wide, title } = await page.evaluate(() => {
         const { scrollWidth, clientWidth } = document.scrollingElement;
@@ -123,6 +129,8 @@ async function views(found) {
       });
       if (wide) found.push(`${way.name}: ${name} is wider than the screen`);
       assert.match(title, / – spillgate 127\.0\.0\.1:\d+$/);
+      // Each server of a fleet has a page, so each page names its server.
+      assert.equal(await textOf(page, '#server'), new URL(admin).host);
       await page.evaluate(axe);
       violations.push(...violationTexts(`${way.name} ${name}`, await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))));
       if (pictures) await page.screenshot({ path: join(pictures, `${name}-${way.name}.png`), fullPage: true });
@@ -133,10 +141,46 @@ async function views(found) {
   assert.deepEqual(violations, []);
 }
 
+// The pictures of the book, of a server with the traffic of ten minutes or more. `book` names the request to explain: its domain, and its
+// keys and values.
+async function book(found) {
+  const hash = `#/explain/${options.book.map(encodeURIComponent).join('/')}`;
+  for (const [name, view, width, selector, wanted] of [['page-overview', '#/', 1180, '.limits tbody tr', /./], ['page-explain', hash, 965, '.answer', /now/]]) {
+    const page = await open({ name, scheme: 'light', width, height: 800 }, found);
+    await live(page);
+    await show(page, view);
+    await until(page, selector, wanted);
+    // The first figures come after a few seconds.
+    if (view === '#/') await until(page, '.now', /Refused \/ s\d/);
+    const bottom = await page.evaluate(() => {
+      document.activeElement.blur();
+      const last = [...document.querySelectorAll('.limits, #answer')].at(-1);
+      return Math.ceil(last.getBoundingClientRect().bottom + scrollY + 16);
+    });
+    await page.screenshot({ path: join(pictures, `${name}.png`), captureBeyondViewport: true, clip: { x: 0, y: 0, width, height: bottom } });
+    await page.close();
+  }
+}
+
 // The widths of screens that people have.
 const WIDTHS = [320, 390, 768, 1024, 1440];
 // The rows of the overview are not higher than this, in pixels: on a wide screen, and on a narrow one.
-const [ROW_MAX, NARROW_ROW_MAX] = [72, 152];
+const [ROW_MAX, NARROW_ROW_MAX] = [80, 176];
+
+// On a narrow screen, the callers of a limit stand above its charts, and each cell of a table is a line with its label and its value.
+async function callersFirst(page, width, where, found) {
+  const { callers, charts, heads, lines } = await page.evaluate(() => {
+    const top = (selector) => document.querySelector(selector).getBoundingClientRect().top;
+    const cells = [...document.querySelectorAll('.callers td[data-head], .figures td[data-head]')];
+    return {
+      callers: top('[aria-labelledby=callers]'), charts: top('[aria-label=Charts]'), heads: cells.length,
+      lines: cells.filter((cell) => getComputedStyle(cell, '::before').content === `"${cell.dataset.head}"`).length,
+    };
+  });
+  if ((callers < charts) !== (width < 960)) found.push(`${where} has its callers at ${callers} and its charts at ${charts}`);
+  assert.ok(heads > 0);
+  assert.equal(lines, width < 704 ? heads : 0, where);
+}
 
 // With long names and many limits, no view scrolls sideways, and the rows of the overview stay low.
 async function fits(found) {
@@ -146,10 +190,11 @@ async function fits(found) {
     await live(page);
     await until(page, '.notice.bad', /reload of the rules failed/);
     const long = `#/limit/api/${encodeURIComponent(`tenant=${'t'.repeat(256)}`)}/0`;
-    const fitting = [['overview', '#/', '.limits tbody tr', /per_user/], ['limit', '#/limit/api/user_id/0', '.callers', /user_id=/], ['long', long, 'h1', /n{256}/], ...VIEWS.slice(2, 4).map(([name, hash]) => [name, hash, 'h1', /./])];
+    const fitting = [VIEWS[0], ['limit', '#/limit/api/user_id/0', '.callers', /user_id=/], ['long', long, 'h1', /n{256}/], ...VIEWS.slice(2, 4).map(([name, hash]) => [name, hash, 'h1', /./])];
     for (const [name, hash, selector, wanted] of fitting) {
       await show(page, hash);
       await until(page, selector, wanted);
+      if (/limit|long/.test(name)) await until(page, '.view > .lede', /^Now /);
       for (const width of WIDTHS) {
         await page.setViewport({ width, height: 900 });
         const { wide, rows } = await page.evaluate(() => {
@@ -159,10 +204,10 @@ async function fits(found) {
         const where = `${name} with ${options.limits} limits at ${width} pixels`;
         if (wide) found.push(`${where} is wider than the screen`);
         if (name === 'overview') assert.equal(rows.length, options.limits);
+        if (name === 'limit') await callersFirst(page, width, where, found);
         const highest = Math.max(0, ...rows);
         if (highest > (width < 704 ? NARROW_ROW_MAX : ROW_MAX)) found.push(`${where} has a row of ${highest} pixels`);
         if (pictures) await page.screenshot({ path: join(pictures, `${name}-${options.limits}-limits-${width}-${scheme}.png`), fullPage: true });
-        if (width !== WIDTHS[0] && width !== WIDTHS.at(-1)) continue;
         await page.evaluate(axe);
         violations.push(...violationTexts(where, await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))));
       }
@@ -208,6 +253,11 @@ async function tasks(found) {
     await until(page, '.callers caption', /^Most allowed by remote_address/);
     await until(page, '.callers tbody tr', /remote_address=198\.51\.100\.1/);
   });
+  await task('how to see who fills a limit whose rule does not say it', async () => {
+    await click(page, '.limits a', /^search$/);
+    await until(page, '[aria-labelledby=insight] p', /^All requests count as one caller here\. To see whose they are, add insight_by: KEY to the rule/);
+    assert.equal((await texts(page, '.figures tbody th')).some((text) => /^(Refused callers|Callers)$/.test(text)), false, 'one caller would be a riddle');
+  });
   await task('is it one abuser or a crowd', async () => {
     await click(page, '.limits a', /^per_user$/);
     await until(page, '[aria-labelledby=insight] p', /^One caller has \S+ % of the refused units: user_id=7\. Of 2 callers, /);
@@ -217,7 +267,7 @@ async function tasks(found) {
     await page.waitForSelector('input[name=limit]');
     await page.$eval('input[name=limit]', (input) => { input.value = '1000'; });
     await click(page, '[aria-labelledby=other] button', /^Try$/);
-    await until(page, '[aria-labelledby=other] .outcome.good', /^With a limit of 1000, .* of 2 callers would be refused at least once\./);
+    await until(page, '[aria-labelledby=other] .said', /^With 1000 instead of 3, (the one caller|both callers) refused in the last \S+ would not be refused: user_id=7 \(\d+ refused units?\)/);
   });
   await task('why is user 7 refused', async () => {
     await click(page, 'nav a', /^Explain$/);
@@ -238,6 +288,18 @@ async function tasks(found) {
     await until(page, '.outcome.good', /^remote_address=203\.0\.113\.9 is blocked in all domains until (\d+ \w+ \d{4}, )?\d\d:\d\d:\d\d \((9m\d+s|10m)\), on this server only\.$/);
   });
   assert.equal(await check({ remote_address: '203.0.113.9' }), 429);
+  await post('/block', { key: 'user_id', value: '8', for: '1h', reason: 'floods' });
+  assert.equal(await check({ user_id: '8' }), 429);
+  await task('who of the callers of a limit is blocked, since when, until when, and how to end it', async () => {
+    await click(page, '.limits a', /^per_user$/);
+    await until(page, '.blocks p', /^blocked user_id=8 in all domains, since .*\d\d:\d\d:\d\d\. Left: (59m\d+s|1h) until .*\d\d:\d\d:\d\d\. This server has refused [1-9]\d* requests? because of it\. Reason: floods Unblock/);
+    await until(page, '.callers tbody tr', /^user_id=8blocked until .*Unblock/);
+    await click(page, '.blocks button', /^Unblock user_id=8$/);
+    await until(page, '.outcome.good', /^All blocks of user_id=8 have ended/);
+    // The block has gone, although the pointer may still be where its button was.
+    await page.mouse.move(0, 0);
+    await page.waitForFunction(() => !document.querySelector('.blocks').checkVisibility());
+  });
   await task('let it pass again', async () => {
     await click(page, 'nav a', /^Block and shadow$/);
     await click(page, 'td button', /^Unblock remote_address=203\.0\.113\.9 /);
@@ -294,7 +356,8 @@ async function forms(found) {
   // An explanation names the block that refuses a caller, and can unblock, block and reset the caller.
   await show(page, '#/explain/api/user_id/31');
   await until(page, '.answer', /^Refused now by a block: user_id=31/);
-  await click(page, '#answer button', /^Unblock$/);
+  await until(page, '#answer .blocked', /^blocked user_id=31 in the domain api, since .* until .*\. This server has refused 1 request because of it\. Reason: floods Unblock/);
+  await click(page, '#answer button', /^Unblock/);
   await until(page, '.outcome.good', /^The block of .* in the domain api has ended/);
   for (let at = 0; at < 4; at += 1) await check({ user_id: '31' });
   await click(page, 'form button', /^Explain$/);
@@ -380,7 +443,7 @@ async function wholeRequests(page) {
   await until(page, 'h3.answer.bad', /^Refused now by 1 limit$/);
   await click(page, '[aria-labelledby=caller] td button', /^Reset/);
   await until(page, 'h3.answer.good', /^Nothing refuses this caller now$/);
-  await fetch(`${admin}/block`, { method: 'POST', headers: { 'X-Spillgate-Admin': '1' }, body: JSON.stringify({ key: 'user_id', value: '55', for: '1h' }) });
+  await post('/block', { key: 'user_id', value: '55', for: '1h' });
   assert.equal(await check({ user_id: '55' }), 429);
   await click(page, 'form button', /^Show its limits$/);
   await until(page, 'h3.answer.bad', /^Refused now by 1 block$/);
@@ -389,7 +452,8 @@ async function wholeRequests(page) {
   await show(page, '#/explain');
   await type(page, 'input[name=caller]', '55');
   await click(page, 'form button', /^Show its limits$/);
-  await click(page, '[aria-labelledby=caller] p button', /^Unblock$/);
+  await until(page, '[aria-labelledby=caller] .blocked', /This server has refused 1 request because of it\./);
+  await click(page, '[aria-labelledby=caller] p button', /^Unblock/);
   await until(page, 'h3.answer.warn', /^No limit and no block has these values$/);
   await page.evaluate(axe);
   assert.deepEqual(violationTexts('explain', await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))), []);
@@ -445,7 +509,7 @@ async function callers(page) {
   await until(page, '.outcome.good', /full again|nothing to reset/);
   await click(page, '.callers a', /^Explain user_id=7$/);
   await until(page, '.answer', /block: user_id=7/);
-  await click(page, '#answer button', /^Unblock$/);
+  await click(page, '#answer button', /^Unblock/);
   await until(page, '.outcome.good', /^The block of user_id=7 in the domain api has ended/);
 }
 
@@ -504,18 +568,23 @@ async function figures(found) {
   }
   const page = await open(LIGHT, found);
   await live(page);
-  const links = await page.$$eval('.limits tbody a', (nodes) => nodes.map((node) => [node.textContent, node.getAttribute('href')]));
+  const links = await page.$$eval('.limits tbody a', (nodes) => nodes.map((node) => [node.textContent, node.getAttribute('href'), node.title]));
   assert.equal(links.length, expected.size);
+  const { limits } = await (await fetch(`${admin}/overview`)).json();
   const number = (text) => Number(text.replaceAll(',', ''));
-  for (const [name, hash] of links) {
-    const [, , domain, rule] = hash.split('/').map(decodeURIComponent);
-    const of = expected.get(`${domain} ${rule} ${name}`);
-    assert.ok(of, `${domain} ${rule} ${name}`);
+  for (const [name, hash, title] of links) {
+    const [, , domain, rule, at] = hash.split('/').map(decodeURIComponent);
+    const { label } = limits.filter((one) => one.domain === domain && one.rule === rule)[at];
+    const of = expected.get(`${domain} ${rule} ${label}`);
+    assert.ok(of, `${domain} ${rule} ${label}`);
+    assert.ok(title.startsWith(`${domain}: ${rule} · `), title);
+    // Many limits without a name can have one size, so each has the path of its rule as its title.
+    assert.ok(name === label || name === rule, `${name} ${label}`);
     await show(page, hash);
     await until(page, 'h1', new RegExp(`^${name}`));
     await until(page, '[aria-labelledby=rule] p', /^Counted so far/);
-    const [, allowed, over, near] = /: ([\d,]+) hits? allowed, ([\d,]+) (?:refused|over the limit), ([\d,]+) near/.exec((await texts(page, '[aria-labelledby=rule] p')).join(' '));
-    assert.deepEqual([number(allowed), number(over), number(near)], [of.allowed + of.soft_over, of.refused + of.shadow_refused, of.near], `${name}`);
+    const [, allowed, refused, shadow, near] = /: ([\d,]+) hits? allowed, ([\d,]+) refused, (?:([\d,]+) over the limit in shadow, which passed, )?([\d,]+) near/.exec((await texts(page, '[aria-labelledby=rule] p')).join(' '));
+    assert.deepEqual([allowed, refused, shadow ?? '0', near].map(number), [of.allowed + of.soft_over, of.refused, of.shadow_refused, of.near], `${name}`);
   }
   const total = [...expected.values()].reduce((sum, of) => sum + of.allowed + of.refused, 0);
   assert.ok(total > 100, `only ${total} hits`);
@@ -526,14 +595,14 @@ async function figures(found) {
 async function hostile(found) {
   const page = await open(LIGHT, found, { withoutPolicy: true, expected: /status of 404/ });
   await live(page);
-  const { name, rule, value } = options.hostile;
+  const { name, key, rule, value } = options.hostile;
   await until(page, '.limits tbody a', /<script>/);
   assert.ok((await texts(page, '.limits tbody a')).includes(name));
   await show(page, `#/limit/${['hostile', rule, 0].map(encodeURIComponent).join('/')}`);
   await until(page, '.callers tbody th', /<img/);
   assert.ok((await textOf(page, 'h1')).startsWith(name));
   assert.ok((await textOf(page, '[aria-labelledby=rule] pre')).includes(name));
-  await show(page, `#/explain/${['hostile', rule, value].map(encodeURIComponent).join('/')}`);
+  await show(page, `#/explain/${['hostile', key, value].map(encodeURIComponent).join('/')}`);
   await until(page, '.answer', /now/);
   await click(page, '#answer button', /^Block/);
   await until(page, '.outcome.good', /is blocked/);
@@ -609,7 +678,7 @@ async function tokens(found) {
   await page.close();
 }
 
-const PARTS = { views, fits, tasks, forms, reloading, figures, hostile, away, tokens };
+const PARTS = { book, views, fits, tasks, forms, reloading, figures, hostile, away, tokens };
 try {
   const found = [];
   await PARTS[part](found);

@@ -133,7 +133,9 @@ async function lists() {
   assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=first']);
   await button.click();
   await until(page, '.outcome.good', /^All blocks of user_id=first have ended: 1/);
-  await until(page, 'tbody button', /^Done$/);
+  // The row goes at once. The next row comes when the pointer has left, so that no second click meets it.
+  await page.waitForSelector('tbody tr.gone');
+  assert.deepEqual(await textsOf(page, 'tbody code, tbody button'), []);
   await page.mouse.move(0, 0);
   await until(page, 'tbody tr', /user_id=second/);
   assert.deepEqual(await textsOf(page, 'tbody code'), ['user_id=second']);
@@ -150,6 +152,73 @@ async function lists() {
   await page.keyboard.press('Escape');
   await page.waitForFunction(() => !document.querySelector('dialog'));
   assert.match(await page.evaluate(() => document.activeElement.textContent), all);
+}
+
+// What an operator has ended goes from its list, although the pointer or the focus stays where the button was.
+async function ended() {
+  const page = await open();
+  await live(page);
+  await page.evaluate(() => { location.hash = '#/blocks'; });
+  for (const way of ['pointer', 'keyboard']) {
+    await post('/shadow', { rule: { domain: 'api', path: 'upload' }, on: true, for: '1h' });
+    await post('/block', { key: 'user_id', value: '1', for: '1h' });
+    for (const list of ['shadows', 'blocked']) {
+      const selector = `[aria-labelledby=${list}] tbody button`;
+      await page.waitForSelector(selector);
+      if (way === 'pointer') {
+        await page.click(selector);
+      } else {
+        await page.focus(selector);
+        await page.keyboard.press('Enter');
+      }
+      await page.waitForFunction((list) => !document.querySelector(`[aria-labelledby=${list}] tbody`), { polling: 50 }, list);
+      await until(page, `[aria-labelledby=${list}] p`, list === 'shadows' ? /^No rule was put into shadow\.$/ : /^No caller is blocked\.$/);
+      if (way === 'keyboard') assert.match(await page.evaluate(() => document.activeElement.textContent), /^(Rules in shadow|Blocked now)$/);
+    }
+  }
+}
+
+// A key or a value with a sign of paths is in quotes, and every part of the page reads it as it was meant.
+async function paths() {
+  const page = await open();
+  await live(page);
+  const read = await page.evaluate(async () => {
+    const { pathEntries, entryText } = await import('/ui/format.js');
+    const odd = ['a', 'a=b', '=', '>', ' >', '> ', ' > ', 'a > b', '"', '"a"', 'a"', '\\', 'a\\"=', ' '];
+    const steps = odd.flatMap((key) => odd.map((value) => [key, value]));
+    const wrong = [];
+    for (const first of steps) {
+      for (const second of steps) {
+        const text = [first, second].map((step) => entryText(...step)).join(' > ');
+        if (JSON.stringify(pathEntries(text)) !== JSON.stringify([first, second])) wrong.push(text);
+      }
+    }
+    return [wrong, pathEntries('user_id=vip* > "a=b" > path')];
+  });
+  assert.deepEqual(read, [[], [['user_id', 'vip*'], ['a=b', null], ['path', null]]]);
+  for (const [name, path, asked] of [['whole', '"a=b"', ['a=b', '']], ['pair', 'a=b', ['a', 'b']], ['value', 'c="d > e"', ['c', 'd > e']], ['nested', 'c=d > e', ['c', 'd', 'e', '']]]) {
+    await page.evaluate(() => { location.hash = '#/'; });
+    await until(page, '.limits a', new RegExp(`^${name}$`));
+    const title = await page.$$eval('.limits a', (links, name) => links.find((link) => link.textContent === name).title, name);
+    assert.ok(title.startsWith(`odd: ${path} · `), title);
+    await page.$$eval('.limits a', (links, name) => links.find((link) => link.textContent === name).click(), name);
+    await until(page, 'h1', new RegExp(`^${name}`));
+    await page.$eval('[aria-labelledby=rule] a', (link) => link.click());
+    await page.waitForSelector('.entry input');
+    const entries = await page.$$eval('.entry input', (inputs) => inputs.map((input) => input.value));
+    assert.deepEqual(entries, asked);
+  }
+  // The actions of a caller know its entry.
+  await page.evaluate(() => { location.hash = '#/limit/odd/%22a%3Db%22/0'; });
+  await until(page, '.callers button', /^Block "a=b"=x=y for 10 min$/);
+  await page.$$eval('.callers button', (buttons) => buttons.find((button) => /^Block "a=b"=x=y/.test(button.textContent)).click());
+  await until(page, '.outcome.good', /^"a=b"=x=y is blocked in the domain odd/);
+  const { blocks } = await (await fetch(`${admin}/blocks`)).json();
+  assert.deepEqual(blocks.map(({ key, value }) => [key, value]), [['a=b', 'x=y']]);
+  await until(page, '.blocks code', /^"a=b"=x=y$/);
+  await page.evaluate(() => { location.hash = '#/limit/odd/a%3Db/0'; });
+  await until(page, 'h1', /^pair/);
+  assert.equal(await page.$eval('.blocks', (node) => node.checkVisibility()), false, 'the block is on another key');
 }
 
 // The page shows the error of a request that failed, and sends the request again.
@@ -229,7 +298,8 @@ async function reloaded() {
 async function shadowed() {
   const page = await open();
   await live(page);
-  await until(page, '.limits td:nth-child(3)', /[1-9]/);
+  await until(page, '.limits td:nth-child(3)', /[1-9].*would refuse$/);
+  await until(page, '.limits td:nth-child(5)', /[1-9].* %would refuse$/);
   await until(page, '.tile', /^Shadow1 limitThe rules file says so\.$/);
   await post('/shadow', { rule: { domain: 'quiet', path: 'path=/search' }, on: true, for: '1h' });
   await until(page, '.tile', /^Shadow2 limits1 rule for a time/);
@@ -237,7 +307,13 @@ async function shadowed() {
   assert.equal(await page.$('.limits .over'), null, 'only refusals are red');
   assert.doesNotMatch((await textsOf(page, '.lede > span:not([hidden])')).join(''), /Most refusals/);
   await page.evaluate(() => { location.hash = '#/limit/quiet/report/0'; });
-  await until(page, '.view > .lede', /^Now .+ \/ s allowed, [1-9].* \/ s \(.+ %\) over the limit\. They pass, but count as refused below\.$/);
+  await until(page, '.view > .lede', /^Now .+ \/ s allowed, [1-9].* \/ s \(.+ %\) would be refused\. In shadow, requests over the limit pass\.$/);
+  await until(page, '.callers caption', /^Most that it would refuse, since/);
+  await until(page, '[aria-labelledby=insight] p', /^One caller has 100 % of the units that it would refuse: report=monthly\. Of 1 caller, 1 would be refused at least once\.$/);
+  await until(page, '.figures th', /^Requests that it would refuse$/);
+  await until(page, '.key:not([hidden])', /^would be refused, but passed in shadow$/);
+  const said = await page.$eval('main', (node) => node.innerText);
+  assert.doesNotMatch(said, /refused requests|most refused|share refused|refused callers|(were|was|is) refused/i, said);
   await until(page, '[aria-labelledby=shadow]', /This rule has shadow_mode in its file and refuses nothing\./);
   await page.evaluate(() => { location.hash = '#/explain/quiet/report/monthly'; });
   await until(page, '.answer', /^Allowed now$/);
@@ -399,10 +475,11 @@ async function attention() {
     [{ limits: [...idle, ...calm.slice(2), judged(second, 'too_early', 'many', 2, 10, 90), judged(first, 'bursts', 'many', 5, 88, 12)] }, /^2 of \d+ limits need attention, first: per_user refuses 12 % of its requests\.$/, 2],
     [{ limits: [...idle, ...calm.slice(1), judged(first, 'above_rate', 'many', 8, 65, 35)], reload_successful: false }, /^2 things need attention, first: the last reload of the rules failed\.$/, 1],
     [{ limits: [...idle, ...calm], store: { ...real.store, kind: 'redis', up: false }, reload_successful: false }, /^2 things need attention, first: the shared store does not answer\.$/, 0],
+    [{ limits: [...idle, judged(first, 'effective', 'many', 3, 10, 1), judged(second, 'effective', 'many', 3, 9_000, 500), judged(third, 'effective', 'many', 3, 90, 9), judged(fourth, 'above_rate', 'many', 8, 65, 35)] }, /^1 of \d+ limits needs attention/, 1, [3, 1, 2, 0]],
     [{ limits: [...idle, ...calm], memory: { ...real.memory, full_requests: 7 } }, /^1 thing needs attention: 7 requests found no space for a key\.$/, 0],
   ];
   await post('/block', { key: 'user_id', value: '1', for: '1h' });
-  for (const [change, wanted, urgent] of cases) {
+  for (const [change, wanted, urgent, order] of cases) {
     await page.setRequestInterception(true);
     const requests = { ...real.requests, history: { allowed: [80], refused: [20], errors: [0] } };
     const answer = (request) => (/\/overview$/.test(request.url()) ? request.respond({ contentType: 'application/json', body: JSON.stringify({ ...real, requests, ...change }) })
@@ -417,13 +494,19 @@ async function attention() {
     const [alarms, calms] = [rows.filter(([badge]) => /\b(warn|bad)\b/.test(badge)).length, rows.length - idle.length];
     assert.ok(alarms <= urgent, `${alarms} badges are alarms: ${wanted}`);
     // What needs attention comes first, and idle limits come last.
-    assert.deepEqual(rows.slice(calms).map(([, name]) => name).sort(), idle.map(({ label }) => label).sort());
+    const titleOf = ({ name, rule }) => name ?? rule;
+    assert.deepEqual(rows.slice(calms).map(([, name]) => name).sort(), idle.map(titleOf).sort());
+    if (order) assert.deepEqual(rows.slice(0, calms).map(([, name]) => name), order.map((at) => titleOf(real.limits[at])));
+    assert.match((await textsOf(page, '#limits')).join(), /^Limits, ordered by what needs attention, then by refused requests of the last 10 minutes$/);
+    // With a shared store, a page says that its figures are those of one server.
+    const ofServer = (await textsOf(page, '.view > p.faint')).join();
+    assert.equal(ofServer, change.store?.kind === 'redis' ? `The figures are those of this server, ${new URL(admin).host}. Servers that share its store have pages of their own.` : '');
     page.off('request', answer);
     await page.setRequestInterception(false);
   }
 }
 
-const PARTS = { attention, tabs, rates, lists, failures, shadowed, patience, strangers, flat, reloaded };
+const PARTS = { attention, ended, paths, tabs, rates, lists, failures, shadowed, patience, strangers, flat, reloaded };
 try {
   await PARTS[part]();
 } finally {

@@ -209,7 +209,7 @@ descriptors:
 }
 
 #[test]
-fn rules_whose_paths_are_one_text_share_their_series() {
+fn rules_whose_paths_look_alike_have_series_of_their_own() {
     let rules = "
 domain: d
 descriptors:
@@ -218,9 +218,12 @@ descriptors:
 ";
     let server = serve(rules, &[]);
     Via::Http.send(&server, &[("a", "1 > b")], 1);
-    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10 per year", "allowed"), 1);
     let body = r#"{"domain":"d","descriptors":[{"a":"1","b":"x"}]}"#;
-    let answer = crate::support::http::request(server.http(), "POST", "/v1/check", &[], body);
-    assert_eq!(answer.expect("the server answers").status, 200);
-    assert_eq!(of_limit(&Page::of(server.admin()), HITS, "a=1 > b", "10 per year", "allowed"), 2);
+    for _ in 0..2 {
+        let answer = crate::support::http::request(server.http(), "POST", "/v1/check", &[], body);
+        assert_eq!(answer.expect("the server answers").status, 200);
+    }
+    let page = Page::of(server.admin());
+    let allowed = |rule| of_limit(&page, HITS, rule, "10 per year", "allowed");
+    assert_eq!([allowed(r#"a="1 > b""#), allowed("a=1 > b")], [1, 2], "{}", page.text);
 }

@@ -4,14 +4,13 @@
 //! choose these values, so the number of sets of one rule has a bound.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::iter::zip;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use spillgate::rules::{Limit, Rule, RuleStep};
+use spillgate::rules::{Limit, PathStep, Rule, RuleStep, path_text};
 
 use super::by_limit::LimitCounters;
 use super::registry::labels;
@@ -156,16 +155,7 @@ fn named_values<'a>(
 
 /// Returns the rule's path with the values that the client sent, such as `user_id=7 > path`.
 fn name(rule: &Rule, entries: &[(&str, &str)]) -> String {
-    let mut name = String::new();
-    for (step, value) in named_values(rule, entries) {
-        let separator = if name.is_empty() { "" } else { " > " };
-        // Writing to a string cannot fail.
-        let _ = match value.or(step.value.as_deref()) {
-            Some(value) => write!(name, "{separator}{}={value}", step.key),
-            None => write!(name, "{separator}{}", step.key),
-        };
-    }
-    name
+    path_text(named_values(rule, entries).map(|(step, value)| PathStep(&step.key, value.or(step.value.as_deref()))))
 }
 
 #[cfg(test)]
@@ -207,7 +197,10 @@ mod tests {
     fn a_value_cannot_break_out_of_its_label() {
         let shown = counted("value_to_metric: true,", ["\"} 9\nspillgate_evil{a=\"\\".to_owned()].into_iter());
         assert!(!shown.lines().any(|line| line.starts_with("spillgate_evil")), "{shown}");
-        assert!(shown.contains(r#"rule="a=\"} 9\nspillgate_evil{a=\"\\ > b",outcome="allowed"} 1"#), "{shown}");
+        assert!(
+            shown.contains(r#"rule="a=\"\\\"} 9\nspillgate_evil{a=\\\"\\\\\" > b",outcome="allowed"} 1"#),
+            "{shown}"
+        );
     }
 
     #[test]

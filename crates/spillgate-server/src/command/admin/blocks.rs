@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
+use spillgate::rules::path_keys;
 use spillgate::text::nearest;
 
 use super::answer::{Failure, Server};
@@ -140,12 +141,13 @@ fn check_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut 
     let answer = server.get("/rules", terminal)?;
     let Rules { rules } = server.parse(&answer)?;
     let of_domain: Vec<_> = rules.iter().filter(|rule| domain.is_none_or(|domain| rule.domain == domain)).collect();
+    let keys: Vec<String> = of_domain.iter().flat_map(|rule| path_keys(&rule.rule)).collect();
     let (what, near) = match domain {
         Some(domain) if of_domain.is_empty() => {
             (format!("domain `{domain}`"), nearest(domain, rules.iter().map(|rule| &*rule.domain)))
         }
         _ if of_domain.iter().any(|rule| rule.has_key(key)) => return Ok(()),
-        _ => (format!("key `{key}`"), nearest(key, of_domain.iter().flat_map(|rule| rule.keys()))),
+        _ => (format!("key `{key}`"), nearest(key, keys.iter().map(String::as_str))),
     };
     let near = near.map(|near| format!("did you mean `{}`? ", clean(near))).unwrap_or_default();
     let help = format!("{near}If requests have it although no rule does, add --allow-unmatched");
@@ -153,13 +155,8 @@ fn check_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut 
 }
 
 impl Rule {
-    /// Returns the keys of the rule's path.
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.rule.split(" > ").map(|entry| entry.split_once('=').map_or(entry, |(key, _)| key))
-    }
-
     /// Returns whether an entry of the rule's path can have this key. A wildcard in a key can be any key.
     fn has_key(&self, key: &str) -> bool {
-        self.keys().any(|known| known == key || known.contains('*'))
+        path_keys(&self.rule).iter().any(|known| known == key || known.contains('*'))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use spillgate::rules::{Rule, RuleFinding, RuleStep, Rules};
+use spillgate::rules::{PathStep, Rule, RuleFinding, RuleStep, Rules, path_text};
 use spillgate::text::nearest;
 use spillgate_http::{EntrySource, ValueSource};
 
@@ -35,7 +35,7 @@ pub(super) fn unlimited(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let limiting = || limiting(settings, rules);
     let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
     let problem = unlimited.map(|entries| {
-        let path = entries.iter().map(path_of).collect::<Vec<_>>().join(" > ");
+        let path = path_text(entries.iter().map(path_of));
         let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` uses");
         let help = suggestion(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
         Problem::new(
@@ -100,7 +100,7 @@ fn avoidable(entries: &[EntrySource], fitting: &[&Rule]) -> Option<(String, Stri
     let what: Vec<&str> = avoided.iter().map(|(_, what)| &**what).collect();
     let keys: Vec<String> = avoided.iter().map(|(at, _)| format!("`{}`", entries[*at].key)).collect();
     let (what, keys) = (what.join(" and "), keys.join(" and "));
-    let path = entries.iter().map(path_of).collect::<Vec<_>>().join(" > ");
+    let path = path_text(entries.iter().map(path_of));
     let message = format!(
         "a client that sends forward-auth a request without {what} is not limited by `{path}`: the rules name only values"
     );
@@ -129,10 +129,10 @@ pub(super) fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
 }
 
 /// Returns an entry as it is written in the path of a rule.
-fn path_of(entry: &EntrySource) -> String {
+fn path_of(entry: &EntrySource) -> PathStep<'_> {
     match &entry.from {
-        ValueSource::Value(text) => format!("{}={text}", entry.key),
-        _ => entry.key.clone(),
+        ValueSource::Value(text) => PathStep(&entry.key, Some(text)),
+        _ => PathStep(&entry.key, None),
     }
 }
 
