@@ -135,7 +135,7 @@ fn a_region_has_a_guaranteed_share_of_a_bucket() {
     let two = shared(&built(Quota::token_bucket(600, SECOND * 60)), 2).guaranteed(1).expect("it has a share");
     assert_eq!(two.identity(), shares[0].identity(), "a new region does not make the shares start anew");
     let windows = [Quota::fixed_window(10, SECOND), Quota::sliding_window_counter(10, SECOND)];
-    assert!(windows.iter().all(|window| shared(&built(window.clone()), 2).guaranteed(1).is_none()));
+    assert!(windows.iter().all(|window| shared(&built(*window), 2).guaranteed(1).is_none()));
     assert!(built(Quota::token_bucket(10, SECOND)).guaranteed(1).is_none());
 }
 
