@@ -48,6 +48,8 @@ show-layer-limit: ## All clones of a tower layer share one limit, over many conn
 	scripts/show.sh layer-limit
 show-examples: ## Run the examples of the library and the code of the pages; count crates
 	scripts/show.sh examples
+show-regions-model: ## Limits that regions share: 100,000 random traces with faults against the model; each mutation is caught
+	scripts/show.sh regions-model
 show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
 	scripts/show.sh late-answers
 show-eviction: ## A client that fills Redis with keys, for each policy of eviction, with store.new_keys on and off; its cost

@@ -153,6 +153,13 @@ case $name in
     tests "Each example is run" spillgate --all-features --test main -- examples::
     tests "The code of the pages" spillgate --all-features --doc -- pages:: ;;
 
+  # One limit in several regions.
+  regions-model)
+    # REGIONS_TRACES is the number of random traces, with a third for each algorithm. `make test` runs 20,000.
+    export REGIONS_TRACES="${REGIONS_TRACES:-120000}"
+    tests "Invariants of limits that regions share, and the mutations that break them" spillgate-limiter --release --lib -- \
+      regions::tests:: ;;
+
   # What happens when things break.
   redis-faults)
     scripts/setup.sh

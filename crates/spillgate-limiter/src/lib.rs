@@ -25,6 +25,8 @@ mod memory;
 mod permit;
 pub mod recipes;
 #[cfg(feature = "tokio")]
+pub mod regions;
+#[cfg(feature = "tokio")]
 pub mod reservation;
 pub mod sketch;
 mod sync;

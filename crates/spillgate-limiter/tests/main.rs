@@ -6,6 +6,7 @@ mod fallback;
 mod fallback_bounds;
 mod new_keys;
 mod permit;
+mod region_store;
 mod reservation;
 mod several_quotas;
 mod shaky;

@@ -15,13 +15,16 @@ use spillgate_core::{
 
 use crate::command::args::{HitArgs, algorithm};
 use crate::command::bytes::Writer;
-use crate::command::key::RedisKey;
+use crate::command::key::{RedisKey, slot_of_tag};
 use crate::command::plain::PlainCommands;
 use crate::command::request::supports;
 use crate::command::script::Script;
 use crate::error::Error;
 use crate::settings::LogForm;
 use crate::store::RedisStore;
+
+/// The key of what the servers of a region write about themselves.
+const ABOUT: &str = "sg:{regions}";
 
 /// How much longer the hash lives than what is told of its span, because messages can be under way.
 const UNDER_WAY: Duration = Duration::from_secs(10);
@@ -40,9 +43,33 @@ impl ChargedStore for RedisStore {
     ) -> Result<(), StoreError> {
         self.charge_at(None, within, charges, results).await.map_err(StoreError::from)
     }
+
+    async fn about(&self, within: Duration) -> Result<Option<String>, StoreError> {
+        let reply = self.send_plain(&about(&cmd("GET")), within).await.map_err(StoreError::from)?;
+        Ok(reply.into_iter().next().flatten().map(|text| String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+/// Returns a command on what the servers of a region write about themselves.
+fn about(command: &Cmd) -> PlainCommands {
+    let commands = vec![command.clone().arg(ABOUT).clone()];
+    PlainCommands { commands, key: ABOUT.to_owned(), slot: slot_of_tag(b"regions") }
 }
 
 impl RedisStore {
+    /// Writes what the servers of this region say about themselves, for those of other regions
+    /// ([`about`](ChargedStore::about)). The text stays until another one is written.
+    ///
+    /// # Errors
+    /// The store did not answer, or the user may not write.
+    pub async fn write_about(&self, text: &str, within: Duration) -> Result<(), Error> {
+        let mut write = about(&cmd("SET"));
+        write.commands.iter_mut().for_each(|set| {
+            set.arg(text);
+        });
+        self.send_plain(&write, within).await.map(drop)
+    }
+
     /// Charges totals, as [`ChargedStore::charge`] does. A test passes the time of the charge.
     #[doc(hidden)]
     pub async fn charge_at(
@@ -107,7 +134,7 @@ fn call(now: Option<Time>, charges: &[Charge<'_>]) -> Cmd {
     for charge in charges {
         let hit = hit(charge);
         call.arg(RedisKey::of(&hit).as_bytes()).arg(RedisKey::of_span(&hit, charge.span).as_bytes());
-        let life = Duration::from_nanos(charge.quota.span_life_ns()) + UNDER_WAY;
+        let life = Duration::from_nanos(charge.quota.span_life_ns(charge.span)) + UNDER_WAY;
         totals.byte(algorithm(charge.quota, LogForm::Packed));
         totals.0.extend(charge.id.to_be_bytes());
         totals.units(charge.total);

@@ -4,6 +4,7 @@
 
 mod exactness;
 mod modes;
+mod regions;
 mod scripts;
 mod sources;
 mod support;

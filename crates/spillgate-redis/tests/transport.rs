@@ -8,6 +8,6 @@ mod faults;
 mod invalid_replies;
 mod late;
 mod lists;
-mod proxy;
+pub(crate) mod proxy;
 mod start;
 mod urls;

@@ -7,14 +7,13 @@
 //! ever.
 
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 use super::identity::guaranteed_identity;
 use super::{Algorithm, Anchor, Denied, MAX_SPAN_NS, Quota, QuotaError};
 use crate::Time;
 
-/// A region that has answered nothing for this time is cut off. The others may admit this much longer before they are
-/// told.
-const CUT_OFF_NS: u64 = 5_000_000_000;
+const CUT_OFF_NS: u64 = Regions::CUT_OFF.as_nanos() as u64;
 
 /// The shortest span of a bucket: twice the time after which a region is cut off.
 const SHORTEST_SPAN_NS: u64 = 2 * CUT_OFF_NS;
@@ -33,6 +32,10 @@ pub struct Regions(u8);
 impl Regions {
     /// The largest number of regions.
     pub const MAX: u8 = 8;
+
+    /// A region is cut off if something was sent to it and it has answered nothing for this time: 5 seconds. The depth of
+    /// a shared bucket has room for what is admitted meanwhile.
+    pub const CUT_OFF: Duration = Duration::from_secs(5);
 
     /// Returns this number of regions, or `None` if it is below 2 or above [`Regions::MAX`].
     #[must_use]
@@ -229,11 +232,10 @@ impl Quota {
     /// Returns how long the units of a span are told to other regions, in nanoseconds from the first of them: two lengths of
     /// the span, or for a fixed window its length and a second.
     #[must_use]
-    pub fn span_life_ns(&self) -> u64 {
-        let length_ns = self.span(Time::EPOCH).length_ns;
+    pub const fn span_life_ns(&self, span: Span) -> u64 {
         match self.algorithm {
-            Algorithm::FixedWindow(_) => length_ns.saturating_add(1_000_000_000),
-            _ => length_ns.saturating_mul(2),
+            Algorithm::FixedWindow(_) => span.length_ns.saturating_add(1_000_000_000),
+            _ => span.length_ns.saturating_mul(2),
         }
     }
 

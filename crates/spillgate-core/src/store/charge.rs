@@ -3,6 +3,7 @@
 //! A server adds up what it admitted of each state and span, and tells this total. The other region's store charges what
 //! is new in it. So a total may be lost, late, repeated or out of order: the next one corrects it.
 
+use alloc::string::String;
 use core::future::Future;
 use core::time::Duration;
 
@@ -63,10 +64,13 @@ impl Charged {
 /// The shared store of another region, as a server of this region sees it.
 pub trait ChargedStore: Send + Sync {
     /// Returns how many charges fit into one call: at most [`MAX_CHARGES`].
-    fn charges_per_call(&self) -> usize;
+    fn charges_per_call(&self) -> usize {
+        MAX_CHARGES
+    }
 
     /// Tells the totals, each on its own: one that fails does not change what becomes of the others. There are at most
-    /// [`charges_per_call`](ChargedStore::charges_per_call) charges, and `results` must have as many elements.
+    /// [`charges_per_call`](ChargedStore::charges_per_call) charges, and `results` must have as many elements. The call
+    /// fails if it takes longer than `within`, and is not sent any more then.
     ///
     /// # Errors
     /// Returns an error if no result is known. The charges may have been made nevertheless; it does no harm to tell them
@@ -77,4 +81,11 @@ pub trait ChargedStore: Send + Sync {
         charges: &[Charge<'_>],
         results: &mut [Charged],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Reads what the servers of the other region have written about themselves into their store, or `None` if they have
+    /// written nothing.
+    ///
+    /// # Errors
+    /// The store did not answer, or may not be read.
+    fn about(&self, within: Duration) -> impl Future<Output = Result<Option<String>, StoreError>> + Send;
 }
