@@ -14,6 +14,7 @@ mod hangups;
 mod lists;
 mod new_keys;
 mod overview;
+mod regions;
 mod reservations;
 mod rotation;
 mod settings;

@@ -10,7 +10,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use spillgate::{Hit, NodeMemory, StoreError, StoreErrorKind, StoreHealth};
+use spillgate::regions::RegionStore;
+use spillgate::{Hit, NodeMemory, Store, StoreError, StoreErrorKind, StoreHealth};
 
 /// The future of a method that is called through `dyn`.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -57,6 +58,62 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
 
     /// Waits until the circuit breaker of a node opens. Returns at once if one has opened since the last call returned.
     fn circuit_opened(&self) -> Asked<'_, ()>;
+}
+
+/// The store of a region is that of its own store, for everything but decisions.
+impl<S: Store + SharedStore> SharedStore for RegionStore<S> {
+    fn kind(&self) -> &'static str {
+        self.inner().kind()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.inner().timeout()
+    }
+
+    fn is_atomic(&self, hits: &[Hit<'_>]) -> bool {
+        self.inner().is_atomic(hits)
+    }
+
+    fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
+        let why = hits.iter().find_map(RegionStore::<S>::not_supported);
+        why.map(str::to_owned).or_else(|| self.inner().unsupported(hits))
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.inner().health()
+    }
+
+    fn failures(&self, kind: StoreErrorKind) -> u64 {
+        self.inner().failures(kind)
+    }
+
+    fn take_first_error(&self, kind: StoreErrorKind) -> Option<StoreError> {
+        self.inner().take_first_error(kind)
+    }
+
+    fn last_error(&self) -> Option<SharedError> {
+        self.inner().last_error()
+    }
+
+    fn primary(&self) -> Option<String> {
+        self.inner().primary()
+    }
+
+    fn wait_connected(&self) -> Asked<'_, Result<(), SharedError>> {
+        self.inner().wait_connected()
+    }
+
+    fn probe(&self, number: u32, within: Duration) -> Asked<'_, Result<(), SharedError>> {
+        self.inner().probe(number, within)
+    }
+
+    fn memory(&self, within: Duration) -> Asked<'_, Result<Vec<NodeMemory>, SharedError>> {
+        self.inner().memory(within)
+    }
+
+    fn circuit_opened(&self) -> Asked<'_, ()> {
+        self.inner().circuit_opened()
+    }
 }
 
 /// An entry of a list: its name and its text.

@@ -83,6 +83,19 @@ impl<S: Store> RegionStore<S> {
         self.guaranteed.load(Ordering::Relaxed)
     }
 
+    /// Returns why a hit on a shared limit cannot be decided, or `None`.
+    #[must_use]
+    pub fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
+        match hit.op {
+            _ if !is_shared(hit) => None,
+            Op::Take { .. } | Op::Peek | Op::Reset | Op::Refund { receipt: Some(_), .. } => None,
+            Op::Refund { receipt: None, .. } => Some("a limit that regions share is refunded with a receipt only"),
+            Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => {
+                Some("a limit that regions share takes no forces, renewals and settlements")
+            }
+        }
+    }
+
     /// Decides a request with a shared limit.
     async fn decide_told(
         &self,
@@ -94,7 +107,7 @@ impl<S: Store> RegionStore<S> {
         if hits.len() != decisions.len() {
             return Err(StoreError::malformed("hits and decisions differ in length"));
         }
-        if let Some(why) = hits.iter().find_map(not_supported) {
+        if let Some(why) = hits.iter().find_map(Self::not_supported) {
             return Err(StoreError::malformed(why));
         }
         let started = Instant::now();
@@ -282,18 +295,6 @@ impl<S: Store> Store for RegionStore<S> {
 #[inline]
 fn is_shared(hit: &Hit<'_>) -> bool {
     matches!(hit.quota.across_regions(), AcrossRegions::Shared(_))
-}
-
-/// Returns why a hit on a shared limit cannot be decided, or `None`.
-fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
-    match hit.op {
-        _ if !is_shared(hit) => None,
-        Op::Take { .. } | Op::Peek | Op::Reset | Op::Refund { receipt: Some(_), .. } => None,
-        Op::Refund { receipt: None, .. } => Some("a limit that regions share is refunded with a receipt only"),
-        Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => {
-            Some("a limit that regions share takes no forces, renewals and settlements")
-        }
-    }
 }
 
 /// Returns whether the guaranteed share may be asked: all hits are takes whose refusal costs nothing, and only shared

@@ -101,7 +101,7 @@ fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     settings.store.deny_cache = 0;
     settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
     let local = MemoryStore::new(MemoryOptions::default());
-    let backend = store::backend(&settings, 1, local, NonZeroU32::MIN)?;
+    let backend = store::backend(&settings, 1, local, NonZeroU32::MIN, None)?;
     Ok(Limiter::with_keys(backend, SystemClock::start(), store::key_hasher(&settings)?))
 }
 

@@ -18,10 +18,13 @@ use tokio::time::Instant;
 
 use super::{regular_file, secret_file};
 use crate::command::terminal::Problem;
-use crate::settings::{Settings, StoreTls, StoreUrl};
+use crate::settings::{PeerSettings, Settings, StoreTls, StoreUrl};
 
 /// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 1 << 20;
+/// How long a call to the store of another region may take, and the longest pause between two attempts to connect.
+const REGION_TIMEOUT: Duration = Duration::from_secs(5);
+const REGION_PAUSE: Duration = Duration::from_secs(8);
 /// While the files cannot be read again, the log has at most one line in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -271,6 +274,46 @@ pub(crate) fn store_with(settings: &Settings, reached: &spillgate_redis::Setting
             false => "correct `store.url`, or the files under `store.tls`",
         };
         Problem::new(message, help)
+    })
+}
+
+/// Returns the store of another region, as a server of this region tells it what it admits. It has one connection to each
+/// node, and tries again after up to eight seconds. Nothing but `Peers` uses it, so it has no circuit breaker.
+pub(crate) fn region_store(settings: &Settings, peer: &PeerSettings) -> Result<RedisStore, Problem> {
+    let all = &settings.regions.login;
+    let own = &peer.login;
+    let mut reached = settings.clone();
+    reached.store = crate::settings::Store {
+        url: peer.url.clone(),
+        user: own.user.clone().or_else(|| all.user.clone()),
+        password_file: own.password_file.clone().or_else(|| all.password_file.clone()),
+        tls: if own.tls == StoreTls::default() { all.tls.clone() } else { own.tls.clone() },
+        scripts: true,
+        ..crate::settings::Store::default()
+    };
+    let read = settings_of(&reached, 1)?;
+    open_region(&reached, read, &format!("the store of the region `{}`", peer.name))
+}
+
+/// Returns a further access to the store of this region, for what its servers say about themselves.
+pub(crate) fn own_region_store(settings: &Settings) -> Result<RedisStore, Problem> {
+    open_region(settings, settings_of(settings, 1)?, "the store")
+}
+
+fn open_region(settings: &Settings, read: spillgate_redis::Settings, what: &str) -> Result<RedisStore, Problem> {
+    let reached = spillgate_redis::Settings {
+        timeout: REGION_TIMEOUT,
+        connect_timeout: REGION_TIMEOUT,
+        probe_every: REGION_PAUSE,
+        max_failures: u32::MAX,
+        deny_cache_entries: 0,
+        new_keys_per_second: None,
+        max_in_flight: spillgate_redis::Settings::new("").max_in_flight,
+        ..read
+    };
+    RedisStore::new(&reached).map_err(|error| {
+        let message = format!("{what} {} cannot be used: {}", settings.store.url, error.detail());
+        Problem::new(message, "correct its URL, or the files of its certificates")
     })
 }
 

@@ -5,8 +5,10 @@
 //! would be chosen here and in the doctor.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
+use spillgate::regions::{Peers, RegionStore};
 use spillgate::{FallbackStore, Hit, KeyHasher, MemoryStore, OpKind, Quota, StoreErrorKind};
 use spillgate_service::Backend;
 use spillgate_service::shared_store::{SharedError, SharedLists};
@@ -44,14 +46,19 @@ pub(crate) fn unreachable(settings: &Settings, error: &SharedError) -> Problem {
 }
 
 /// Returns the shared store of the settings, with this many connections. While it fails, `local` decides, with the share
-/// that one of `nodes` servers has of each limit.
+/// that one of `nodes` servers has of each limit. `regions` are told what it admits of shared limits.
 pub(crate) fn backend(
     settings: &Settings,
     connections: usize,
     local: MemoryStore,
     nodes: NonZeroU32,
+    regions: Option<&Arc<Peers>>,
 ) -> Result<Backend, Problem> {
     let store = redis::store(settings, connections)?;
+    let store = match regions {
+        Some(peers) => RegionStore::new(store, Arc::clone(peers), settings.store.deadline),
+        None => RegionStore::alone(store),
+    };
     Ok(Backend::with_fallback(FallbackStore::new(store, local, nodes)))
 }
 
@@ -99,6 +106,12 @@ pub(crate) fn key_hasher(settings: &Settings) -> Result<KeyHasher, Problem> {
         Problem::new(format!("{} holds no key secret", path.display()), help)
     })?;
     Ok(KeyHasher::with_secret(secret))
+}
+
+/// Returns a number by which regions see whether they have one key secret. It says nothing about the secret.
+pub(crate) fn check_value(settings: &Settings) -> Result<u64, Problem> {
+    let key = key_hasher(settings)?.start().part(b"spillgate regions").finish();
+    Ok((key >> 64) as u64)
 }
 
 /// Checks the settings of a shared store and the files that they name, without connecting to the store.

@@ -10,6 +10,7 @@ use spillgate::{Limiter, MemoryStore, OnStoreFailure};
 use spillgate_service::Backend;
 use spillgate_service::shared_store::SharedLists;
 
+use super::regions::OtherRegions;
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
 use crate::command::open::{memory, store};
@@ -20,7 +21,11 @@ use crate::settings::{Settings, StoreUrl};
 const LIST_WITHIN: Duration = Duration::from_secs(1);
 
 /// Opens the limiter of the settings. It does not connect to a shared store yet.
-pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
+pub(super) fn open(
+    settings: &Settings,
+    snapshot: Option<&LockedFile>,
+    regions: Option<&OtherRegions>,
+) -> Result<Limiter<Backend>, Problem> {
     let memory = memory::options(settings)?;
     if settings.store.url == StoreUrl::Memory {
         return snapshot::limiter(memory, snapshot);
@@ -30,7 +35,13 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
     let local = MemoryStore::new(memory);
-    let store = store::backend(settings, connections, local, nodes.unwrap_or(NonZeroU32::MIN))?;
+    let store = store::backend(
+        settings,
+        connections,
+        local,
+        nodes.unwrap_or(NonZeroU32::MIN),
+        regions.map(OtherRegions::peers),
+    )?;
     let keys = store::key_hasher(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(

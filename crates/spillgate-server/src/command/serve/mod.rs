@@ -11,6 +11,7 @@ mod log;
 mod open_files;
 mod operator_lists;
 mod refusal_log;
+mod regions;
 mod reload;
 mod rule_changes;
 mod rule_differences;
@@ -35,6 +36,7 @@ use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, P
 use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
+use regions::OtherRegions;
 use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
@@ -93,7 +95,9 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let clients = listener::Limits { connections: open_files::allow(&settings), ..settings.limits.clients };
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
-    let service = service(&settings, rules, file.as_ref(), metrics).map_err(Failure::Usage)?;
+    rule_checks::check_for_server(&settings, &rules).map_err(Failure::Usage)?;
+    let regions = regions::start(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
+    let service = service(&settings, rules, (file.as_ref(), regions.as_ref()), metrics).map_err(Failure::Usage)?;
     let first_answer = store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     operator_lists::start(&service, settings.store.deadline)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -119,6 +123,9 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let ended = running.wait();
     // No request is served any more, so the last snapshot has all counts.
     let kept = saver.finish(LAST_SNAPSHOT_WITHIN);
+    if let Some(regions) = &regions {
+        regions.drain();
+    }
     service.rules().log_refusals();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
@@ -151,11 +158,10 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
 fn service(
     settings: &Settings,
     mut rules: Rules,
-    file: Option<&LockedFile>,
+    (file, regions): (Option<&LockedFile>, Option<&OtherRegions>),
     metrics: Arc<Metrics>,
 ) -> Result<Arc<Service>, Problems> {
-    let limiter = limiter::open(settings, file)?;
-    rule_checks::check_for_server(settings, &rules)?;
+    let limiter = limiter::open(settings, file, regions)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
