@@ -280,6 +280,9 @@ impl Caller {
         let (refused, oversized) = (within(self.last_refused_ns), within(self.last_oversized_ns));
         let (halves, half) = (self.halves(span), half_of(now_ns, span_ns));
         let peak = halves.at(half);
+        let idle_ns = now_ns.saturating_sub(self.last_asked_ns);
+        // Of a caller that is always busy at several servers, only the first refusal cannot be explained.
+        let is_alone = self.last_shared_ns == 0 || self.last_shared_ns < self.upper.busy_since_ns;
         let (burst, window) = (whole(peak.burst_lower), whole(peak.window_upper));
         let mut caller = SampledCaller {
             id: CallerId(self.hash),
@@ -291,7 +294,8 @@ impl Caller {
             above_minutes_upper: above_upper,
             above_lower: above_lower != 0,
             above_upper: above_upper != 0,
-            paid: self.upper.is_paid(model, now_ns.saturating_sub(self.last_asked_ns)),
+            paid: self.upper.is_paid(model, idle_ns),
+            paid_lower: is_alone && self.lower.is_paid(model, idle_ns),
             burst: (burst, Some(burst.max(whole(peak.burst_upper)))),
             window: (window > 0).then(|| (window.min(whole(peak.window_lower)), window)),
             longer_window: whole(halves.longer_window(half)),

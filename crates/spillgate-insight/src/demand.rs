@@ -8,13 +8,18 @@
 use super::MINUTE_NS;
 use super::model::Model;
 
+/// With windows, a caller that is refused all the time can get less than the rate, because windows do not admit all of
+/// it. Sliding windows admit the least, and large costs lower it further. A caller that leaves at most this share unused
+/// is still busy.
+const UNUSED: f64 = 0.22;
+
 /// What a caller needs, by one of the two ways of counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Demand {
     /// The debt of the bucket when the caller last asked, in units.
     pub(super) debt: f64,
     /// When the caller became busy: the time of its first request after it was last idle.
-    busy_since_ns: u64,
+    pub(super) busy_since_ns: u64,
     /// The units since `busy_since_ns`.
     units: f64,
     /// The minutes in which the caller was above the rate. Bit 0 is the minute of its last request.
@@ -49,14 +54,16 @@ impl Demand {
             self.above_minutes |= minutes(above_since_ns, now_ns);
         }
         let busy_ns = now_ns - self.busy_since_ns;
-        if busy_ns > 0 && busy_ns >= model.judged_ns { self.units / float(busy_ns) } else { 0.0 }
+        if busy_ns >= model.judged_ns { self.units / float(busy_ns) } else { 0.0 }
     }
 
     /// Returns whether a caller without debt is idle. Without windows, it always is. With windows, it is idle only if
-    /// it has left more than the units of one window unused since it became busy, because windows can admit a little
-    /// less than the rate.
+    /// it has left more than the units of one window unused since it became busy, and more than a share of the rate.
     fn is_idle(&self, model: &Model, now_ns: u64) -> bool {
-        !model.has_windows() || float(now_ns - self.busy_since_ns) * model.rate - self.units > model.burst
+        !model.has_windows() || {
+            let allowed = float(now_ns - self.busy_since_ns) * model.rate;
+            allowed - self.units > model.burst.max(UNUSED * allowed)
+        }
     }
 
     /// Returns whether no debt is left after `elapsed_ns` more.

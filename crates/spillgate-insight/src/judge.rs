@@ -26,6 +26,9 @@ const HEAVY_TIMES: f64 = 5.0;
 /// Clients of a crowd that retry at once ask for several times the rate, although each wants little. So for many
 /// callers, more is needed to say that they are above the rate.
 const HEAVY_TIMES_OF_MANY: f64 = 10.0;
+/// A caller that got at most this share of the rate asks in batches, or for a short time. Even if a limit admits only one
+/// request at a time, a caller whose single requests come at random, at the rate of the limit, gets half of the rate.
+const LITTLE: f64 = 0.4;
 /// A caller outside the sample is above the rate if it got at least this share of the rate, ...
 const USES_RATE: f64 = 0.9;
 /// ... and asked for at least this many times the rate.
@@ -54,6 +57,9 @@ enum Kind {
     AboveForShort,
     /// Never more than the rate, but too much at once.
     Bursty,
+    /// It got so little of the rate that it was refused for what it asked at once or for a short time, or for repeating
+    /// this.
+    Spare,
     Unknown,
 }
 
@@ -64,6 +70,7 @@ struct Kinds {
     above: f64,
     above_for_short: f64,
     bursty: f64,
+    spare: f64,
     /// The units of callers with many times what the limit could allow. These callers are also in `above`.
     heavy: f64,
 }
@@ -77,8 +84,8 @@ struct Minutes {
     first: usize,
     /// The number of minutes in which many callers were above the rate: a lower and an upper bound.
     above: (usize, usize),
-    /// How many minutes ago the last of them was, at least.
-    last_above: usize,
+    /// How many minutes ago the last of them was: a lower and an upper bound.
+    last_above: (usize, usize),
 }
 
 /// Everything that the verdict is made of.
@@ -236,19 +243,21 @@ impl Judge<'_> {
             );
             return Judged::new(Verdict::Unclear, reason);
         }
-        let for_short = self.minutes.above.1 > 0 && 2 * self.minutes.above.1 < self.minutes.asked;
+        let Minutes { asked, above: (_, above), last_above: (_, last_above), .. } = self.minutes;
+        // Who asks for more than the rate now is not said to do so for a short time.
+        let for_short = above > 0 && 2 * above < asked && last_above > 1;
         if kinds.above >= MOST * judged && !(refused.who == Who::Many && for_short) {
             return self.above(refused);
         }
         let short = kinds.above_for_short + if for_short { kinds.above } else { 0.0 };
-        if kinds.bursty + short >= MOST * judged {
-            return self.bursts(refused, short > (1.0 - MOST) * judged);
+        if kinds.bursty + kinds.spare + short >= MOST * judged {
+            return self.bursts(refused, kinds, short > (1.0 - MOST) * judged);
         }
         let reason = format!(
             "{} ask for more than the rate most of the time, and {} ask for too much at once or for a short time: this points in \
              no one direction.",
             capital(&refused.part(kinds.above / kinds.all)),
-            refused.part((kinds.bursty + kinds.above_for_short) / kinds.all)
+            refused.part((kinds.bursty + kinds.spare + kinds.above_for_short) / kinds.all)
         );
         Judged::new(Verdict::Unclear, reason)
     }
@@ -263,7 +272,7 @@ impl Judge<'_> {
         };
         let mut found = [false; 4];
         found[3] = refused.top.iter().any(|top| callers.iter().all(|caller| caller.id != top.id));
-        for caller in callers.iter().filter(decides).filter(|caller| kind_of(caller) == Kind::Unknown) {
+        for caller in callers.iter().filter(decides).filter(|caller| self.kind_of(refused, caller) == Kind::Unknown) {
             found[match (caller.burst.1, caller.above_upper) {
                 (None, _) => 2,
                 (Some(_), true) => 1,
@@ -309,11 +318,19 @@ impl Judge<'_> {
             }
             Who::One => "This caller asks for more than the rate, most of the time.".to_owned(),
             Who::Few => "These callers ask for more than the rate, most of the time.".to_owned(),
-            _ => format!(
-                "Callers with most of the refused units that can be judged ask for more than the rate most of the time, many of them in at \
-                 least {} of the {} minutes with requests.",
-                self.minutes.above.0, self.minutes.asked
-            ),
+            _ => {
+                let often = match self.minutes.above.0 {
+                    0 => String::new(),
+                    above => format!(
+                        ", many of them in at least {above} of the {} minutes with requests",
+                        self.minutes.asked
+                    ),
+                };
+                format!(
+                    "Callers with most of the refused units that can be judged ask for more than the rate in most of the minutes in \
+                     which they ask{often}."
+                )
+            }
         };
         let suggested = if refused.who == Who::Many {
             Suggested::higher(&self.reading.limit, &self.span.sampled.callers, |caller| refused.weight(caller))
@@ -324,9 +341,22 @@ impl Judge<'_> {
     }
 
     /// The verdict that the refused callers keep to the rate. `short` says whether many are above it for a short time.
-    fn bursts(&self, refused: &Refused<'_>, short: bool) -> Judged {
+    fn bursts(&self, refused: &Refused<'_>, kinds: &Kinds, short: bool) -> Judged {
+        if kinds.spare > (1.0 - MOST) * kinds.judged() {
+            let got = format!("got at most {} % of what the rate allows", percent(LITTLE));
+            let reason = match refused.who {
+                Who::One => format!(
+                    "This caller {got}: it asks for too much at once or for a short time, or it repeats refused requests."
+                ),
+                _ => format!(
+                    "{} {got}: they ask for too much at once or for a short time, or they repeat refused requests.",
+                    capital(&refused.part(kinds.spare / kinds.all))
+                ),
+            };
+            return Judged::new(Verdict::Bursts, reason);
+        }
         if short {
-            let Minutes { asked, above: (_, at_most), last_above, .. } = self.minutes;
+            let Minutes { asked, above: (_, at_most), last_above: (last_above, _), .. } = self.minutes;
             let last = match last_above {
                 0 => String::new(),
                 1 => " The last of them was at least 1 minute ago.".to_owned(),
@@ -349,14 +379,14 @@ impl Judge<'_> {
     /// Returns a sentence about the few callers that are refused by a limit that works.
     fn effective(&self, refused: &Refused<'_>) -> String {
         let callers = self.span.sampled.callers.iter().filter(|caller| refused.weight(caller) > 0.0);
-        let kinds: Vec<_> = callers.map(kind_of).collect();
+        let kinds: Vec<_> = callers.map(|caller| self.kind_of(refused, caller)).collect();
         if kinds.is_empty() {
             return format!("None of {} callers in the sample is refused.", self.span.sampled.callers.len());
         }
         let count = |of: &[Kind]| kinds.iter().filter(|kind| of.contains(kind)).count();
         let parts = [
             (count(&[Kind::Above]), "for more than the rate"),
-            (count(&[Kind::AboveForShort, Kind::Bursty]), "for too much at once"),
+            (count(&[Kind::AboveForShort, Kind::Bursty, Kind::Spare]), "for too much at once"),
             (count(&[Kind::Unknown]), "for an amount that is not exactly known"),
         ];
         let say = |(part, what): &(usize, &str)| format!("{part} {} {what}", if *part == 1 { "asks" } else { "ask" });
@@ -382,17 +412,23 @@ impl Judge<'_> {
         if refused.top.is_empty() {
             for caller in callers {
                 let units = refused.weight(caller);
-                let is_heavy = self.is_heavy(refused, caller.refused_units, HEAVY_TIMES_OF_MANY, Some(caller));
-                kinds.add(units, if is_heavy { Kind::Above } else { kind_of(caller) }, is_heavy);
+                let allowed = self.allowed_since_first(refused, caller);
+                let is_heavy = is_often(caller) && caller.refused_units as f64 >= HEAVY_TIMES_OF_MANY * allowed;
+                kinds.add(units, if is_heavy { Kind::Above } else { self.kind_of(refused, caller) }, is_heavy);
             }
             return kinds;
         }
         for top in refused.top {
             let sampled = callers.iter().find(|caller| caller.id == top.id);
-            let is_heavy = self.is_heavy(refused, top.units, HEAVY_TIMES, sampled);
+            let allowed =
+                sampled.map_or(self.allowed(refused, u64::MAX, 1), |caller| self.allowed_since_first(refused, caller));
+            let is_heavy = sampled.is_none_or(is_often) && top.units as f64 >= HEAVY_TIMES * allowed;
             let kind = match sampled {
                 _ if is_heavy => Kind::Above,
-                Some(caller) => kind_of(caller),
+                Some(caller) => match self.kind_of(refused, caller) {
+                    Kind::Unknown if self.is_heavy_while_asking(refused, caller, top.units) => Kind::Above,
+                    kind => kind,
+                },
                 None => self.kind_outside(refused, top),
             };
             kinds.add(top.units as f64, kind, is_heavy);
@@ -400,17 +436,49 @@ impl Judge<'_> {
         kinds
     }
 
-    /// Returns whether so many units of a caller were refused that it is above the rate, whichever of its requests were
-    /// retries. A caller of the sample is compared with what the limit allows since its first request.
-    fn is_heavy(&self, refused: &Refused<'_>, refused_units: u64, times: f64, sampled: Option<&SampledCaller>) -> bool {
+    /// Returns the most units that the limit can admit in a part of the time of the figures, if its burst was whole
+    /// `bursts` times.
+    fn allowed(&self, refused: &Refused<'_>, part_ns: u64, bursts: u32) -> f64 {
         let Model { burst, rate, .. } = self.reading.limit;
-        let asked_ns = sampled.map_or(u64::MAX, |caller| {
-            let minutes = u64::from(u64::BITS - caller.asked_minutes.leading_zeros());
-            minutes * MINUTE_NS
-        });
-        let allowed = burst + rate * asked_ns.min(refused.covered_ns) as f64;
-        let is_often = sampled.is_none_or(|caller| caller.asked_minutes.count_ones() as usize >= MIN_MINUTES);
-        is_often && refused_units as f64 >= times * allowed
+        f64::from(bursts) * burst + rate * part_ns.min(refused.covered_ns) as f64
+    }
+
+    /// Returns the most units that the limit can admit since the first request of a caller of the sample.
+    fn allowed_since_first(&self, refused: &Refused<'_>, caller: &SampledCaller) -> f64 {
+        self.allowed(refused, u64::from(u64::BITS - caller.asked_minutes.leading_zeros()) * MINUTE_NS, 1)
+    }
+
+    /// Returns whether so many units were refused that the caller is above the rate in the minutes in which it asks,
+    /// whichever of its requests were retries. A caller that got little of the rate is not.
+    fn is_heavy_while_asking(&self, refused: &Refused<'_>, caller: &SampledCaller, units: u64) -> bool {
+        let minutes = refused.asked_minutes(caller);
+        // The limit has its whole burst again after a minute without requests.
+        let bursts = (minutes & !(minutes << 1)).count_ones();
+        let allowed = self.allowed(refused, u64::from(minutes.count_ones()) * MINUTE_NS, bursts);
+        let got = self.reading.top_allowed.units_of(caller.id) as f64;
+        minutes.count_ones() as usize >= MIN_MINUTES
+            && units as f64 >= HEAVY_TIMES * allowed
+            && got > self.little_of_rate(refused, caller)
+    }
+
+    /// Returns what a refused caller of the sample asks for.
+    fn kind_of(&self, refused: &Refused<'_>, caller: &SampledCaller) -> Kind {
+        let Model { burst, rate, judged_ns, .. } = self.reading.limit;
+        let kind = kind_of(caller, burst);
+        if kind != Kind::Unknown || !caller.paid_lower || caller.burst.1.is_none() {
+            return kind;
+        }
+        let (little, got) =
+            (self.little_of_rate(refused, caller), self.reading.top_allowed.units_at_most(caller.id) as f64);
+        let is_long = little >= LITTLE * rate * judged_ns as f64;
+        if is_long && got <= little { Kind::Spare } else { Kind::Unknown }
+    }
+
+    /// Returns how many units are little for a caller of the sample, compared with the rate since its first request.
+    fn little_of_rate(&self, refused: &Refused<'_>, caller: &SampledCaller) -> f64 {
+        // The caller may have asked at the end of its first minute.
+        let first = (u64::BITS - refused.asked_minutes(caller).leading_zeros()).saturating_sub(2);
+        LITTLE * self.reading.limit.rate * (u64::from(first) * MINUTE_NS) as f64
     }
 
     /// Returns the kind of a caller that is not in the sample.
@@ -522,18 +590,25 @@ fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
     if model.has_windows() {
         return window.into();
     }
-    let (at_least, at_most) = caller.burst;
-    let at_most = at_most.map_or(f64::INFINITY, |units| units as f64);
-    let burst = [at_least as f64, at_most].map(|units| units / model.capacity as f64);
-    (window[0].max(burst[0]), window[1].max(burst[1]))
+    let at_least = caller.burst.0 as f64 / model.capacity as f64;
+    // The upper figure can still have units that were refused more than an hour ago. The limit has counted what was used.
+    let at_most = caller.burst.1.map_or(f64::INFINITY, |_| caller.used_share().max(at_least));
+    (window[0].max(at_least), window[1].max(at_most))
 }
 
-/// Returns what a refused caller of the sample asks for. Minutes in which it is not known whether the caller was above
-/// the rate count in neither direction.
-fn kind_of(caller: &SampledCaller) -> Kind {
+/// Returns whether a caller asked in enough minutes.
+fn is_often(caller: &SampledCaller) -> bool {
+    caller.asked_minutes.count_ones() as usize >= MIN_MINUTES
+}
+
+/// Returns what a refused caller of the sample asks for, by its demand. Minutes in which it is not known whether the
+/// caller was above the rate count in neither direction.
+fn kind_of(caller: &SampledCaller, burst: f64) -> Kind {
     let minutes = |minutes: u64| 2 * (minutes & caller.asked_minutes).count_ones();
     let asked = caller.asked_minutes.count_ones();
-    if caller.above_lower && minutes(caller.above_minutes) >= asked {
+    // With windows, the lower figure only says that each window refused. So the caller must also have asked for enough.
+    let asked_more = caller.burst.1.is_none_or(|units| units as f64 > burst);
+    if caller.above_lower && minutes(caller.above_minutes) >= asked && asked_more {
         return Kind::Above;
     }
     match (caller.above_upper, caller.paid) {
@@ -550,6 +625,7 @@ impl Kinds {
             Kind::Above => self.above += units,
             Kind::AboveForShort => self.above_for_short += units,
             Kind::Bursty => self.bursty += units,
+            Kind::Spare => self.spare += units,
             Kind::Unknown => {}
         }
         if is_heavy {
@@ -559,7 +635,7 @@ impl Kinds {
 
     /// Returns the units of callers that can be judged.
     fn judged(&self) -> f64 {
-        self.above + self.above_for_short + self.bursty
+        self.above + self.above_for_short + self.bursty + self.spare
     }
 }
 
@@ -582,10 +658,13 @@ impl Minutes {
             }
             minutes.first = minutes.first.max(minute);
             minutes.asked += 1;
-            minutes.above.0 += usize::from(lower(minute));
+            if lower(minute) {
+                minutes.above.0 += 1;
+                minutes.last_above.1 = minute;
+            }
             if upper(minute) {
                 minutes.above.1 += 1;
-                minutes.last_above = minute;
+                minutes.last_above.0 = minute;
             }
         }
         minutes

@@ -290,6 +290,7 @@ impl LimitInsight {
             let sum = slots.read(now_ns, index);
             (span.counts, span.waits, span.used) = (sum.counts, sum.waits, sum.used);
         }
+        reading.shorten_windows();
         reading
     }
 

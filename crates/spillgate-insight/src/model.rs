@@ -68,7 +68,8 @@ impl Model {
         };
         let burst = quota.hard_capacity() as f64;
         let refill_ns = if rate > 0.0 { BUSY_BURSTS * burst / rate } else { 0.0 };
-        let judged_ns = (refill_ns as u64).max(quota.window_ns());
+        // It is not 0, so that a rate is never computed for no time.
+        let judged_ns = (refill_ns as u64).max(quota.window_ns()).max(1);
         Model {
             limit: quota.limit(),
             capacity: quota.capacity(),

@@ -111,6 +111,10 @@ pub struct SampledCaller {
     pub above_upper: bool,
     /// Whether the rate of the limit has paid back all units that the caller asked for.
     pub paid: bool,
+    /// The same, if refused units count only once. It is false if other servers may have taken units since the caller
+    /// was last idle.
+    #[serde(default)]
+    pub paid_lower: bool,
     /// The burst that lets all requests of the caller pass: a lower and an upper bound. The upper bound is `None` if
     /// other servers also took units.
     pub burst: (u64, Option<u64>),
@@ -169,6 +173,18 @@ impl Reading {
             top_allowed: top.clone(),
             top_refused: top,
             hides_callers: false,
+        }
+    }
+
+    /// Lowers the counts of windows that are older than an hour. If nothing was refused, the store has counted the windows
+    /// of the last hour too, for all callers.
+    pub(super) fn shorten_windows(&mut self) {
+        let [.., hour] = &mut self.spans;
+        if self.limit.has_windows() && hour.counts.refused_requests == 0 {
+            for caller in &mut hour.sampled.callers {
+                let at_most = caller.window.map_or(0, |window| window.1).max(hour.used);
+                caller.longer_window = caller.longer_window.min(at_most);
+            }
         }
     }
 
@@ -266,7 +282,8 @@ impl SampledCaller {
     /// Removes the upper bounds of the caller's figures, because this server may not have seen all units of the caller.
     pub(super) fn share(&mut self) {
         (self.burst.1, self.rate) = (None, None);
-        (self.above_upper, self.above_minutes_upper, self.paid) = (true, self.asked_minutes, false);
+        (self.above_upper, self.above_minutes_upper) = (true, self.asked_minutes);
+        (self.paid, self.paid_lower) = (false, false);
     }
 
     /// Returns the most that the caller used of its limit at one time: 1 is the whole limit.
@@ -294,6 +311,7 @@ impl SampledCaller {
         self.asked_minutes |= other.asked_minutes;
         self.above_minutes |= other.above_minutes;
         self.paid &= other.paid;
+        self.paid_lower &= other.paid_lower;
         self.used_permille = self.used_permille.max(other.used_permille);
         self.burst.0 = self.burst.0.max(other.burst.0);
         let highest = self.window.map_or(u64::MAX, |window| window.1.saturating_mul(2));
@@ -345,6 +363,11 @@ impl TopCallers {
     pub(super) fn highest(&self) -> (u64, u64) {
         let highest = self.callers.first().map_or(0, |caller| caller.units);
         (highest, highest.saturating_add(self.missing).min(self.units))
+    }
+
+    /// Returns an upper bound of the units of a caller.
+    pub(super) fn units_at_most(&self, id: CallerId) -> u64 {
+        self.units_of(id).saturating_add(self.missing)
     }
 
     /// Returns a lower bound of the units of a caller. It is 0 if the caller is not in the list.

@@ -2,7 +2,7 @@
 //! the others.
 //!
 //! Units are those of the lists of top callers, which have all callers and not only those of the sample. So all figures
-//! are of the time that these lists cover. Only if all refusals are older, or no units were refused, the figures are
+//! are of the time that these lists cover. Only if most refusals are older, or no units were refused, the figures are
 //! numbers of callers and of requests in the last hour.
 
 use super::reading::{Reading, SampledCaller, TopCaller, TopCallers};
@@ -15,6 +15,10 @@ use super::{MINUTE_NS, SPANS_NS};
 pub(super) const MOST: f64 = 0.8;
 /// More callers than this are many.
 const FEW: usize = 10;
+
+/// If the lists of top callers have less than this share of the units that were refused in the hour, most refusals are
+/// older than the lists.
+const MOST_ARE_OLDER: f64 = 0.1;
 
 /// What was refused, and to whom.
 pub(super) struct Refused<'a> {
@@ -46,7 +50,8 @@ impl<'a> Refused<'a> {
             return None;
         }
         let top = &reading.top_refused;
-        let has_units = top.units > 0;
+        let of_hour = counts.refused_units.saturating_sub(counts.oversized_units);
+        let has_units = top.units > 0 && top.units as f64 >= MOST_ARE_OLDER * of_hour as f64;
         let (refused, all) = if has_units {
             (top.units, reading.top_allowed.units.saturating_add(top.units))
         } else {
@@ -101,11 +106,16 @@ impl<'a> Refused<'a> {
 
     /// Returns whether a caller of the sample asked in the time that the figures cover.
     fn has_asked(&self, caller: &SampledCaller) -> bool {
+        self.asked_minutes(caller) != 0
+    }
+
+    /// Returns the minutes of the time that the figures cover in which a caller of the sample asked.
+    pub(super) fn asked_minutes(&self, caller: &SampledCaller) -> u64 {
         let begin_ns = self.reading.now_ns.saturating_add(1).saturating_sub(self.covered_ns);
         // If the clock was set back a little, the counting can begin after the reading.
         let earlier = (self.reading.now_ns / MINUTE_NS).saturating_sub(begin_ns / MINUTE_NS);
         let minutes = if earlier >= 63 { u64::MAX } else { (2 << earlier) - 1 };
-        caller.asked_minutes & minutes != 0
+        caller.asked_minutes & minutes
     }
 
     /// Returns how much a refused caller of the sample counts: its refused units. If units are not known, each refused

@@ -138,6 +138,9 @@ impl Suggested {
     /// that were not refused. `weight` returns the refused units of a caller. There is no suggestion that follows a few
     /// callers: those far above what half of the callers need.
     ///
+    /// A caller surely needs only the lower end of its range, because it may have repeated refused requests. So a burst
+    /// above twice of what half of the callers surely need is not suggested either.
+    ///
     /// For callers that may need more, the burst is as large as what the limit can admit at once. Two windows admit at
     /// most twice their limit around the edge between them. A bucket admits at most its burst.
     pub(super) fn longer_burst(
@@ -166,7 +169,11 @@ impl Suggested {
         let burst = rounded_up(passed.iter().copied().fold(of_most.max(unknown), f64::max).max(model.burst + 1.0));
         let mut all = [refused, passed].concat();
         all.sort_by(f64::total_cmp);
-        if quantile(&all, 0.9)? > MOST_TIMES_MEDIAN * quantile(&all, 0.5)? {
+        let asked = callers.iter().filter(|caller| !caller.only_oversized);
+        let mut surely: Vec<f64> = asked.map(|caller| caller.burst.0 as f64).collect();
+        surely.sort_by(f64::total_cmp);
+        let follows_few = quantile(&all, 0.9)? > MOST_TIMES_MEDIAN * quantile(&all, 0.5)?;
+        if follows_few || burst as f64 > MOST_TIMES_MEDIAN * quantile(&surely, 0.5)? {
             return None;
         }
         let suggestion = Suggestion::valid(model, model.limit, Some(burst))?;
@@ -192,7 +199,9 @@ impl Suggested {
         let mut asked: Vec<f64> = callers.iter().map(in_window).collect::<Option<_>>()?;
         asked.sort_by(f64::total_cmp);
         let (of_most, median) = (quantile(&asked, 0.9)?, quantile(&asked, 0.5)?);
-        if of_most > MOST_TIMES_MEDIAN * median || of_most > MOST_TIMES * model.limit as f64 {
+        // If nine of ten callers need no higher limit, it would follow the others.
+        let needs_more = of_most > model.limit as f64;
+        if !needs_more || of_most > MOST_TIMES_MEDIAN * median || of_most > MOST_TIMES * model.limit as f64 {
             return None;
         }
         let burst = model.has_own_burst().then_some(model.capacity);

@@ -15,8 +15,8 @@ pub enum Verdict {
     NeverPasses,
     /// The callers with most of the refused units ask for more than the rate, most of the time.
     AboveRate,
-    /// The callers with most of the refused units keep to the rate most of the time, but sometimes they ask for too
-    /// much at once.
+    /// The callers with most of the refused units keep to the rate most of the time, or got little of it. But
+    /// sometimes they ask for too much at once, or they repeat refused requests.
     Bursts,
     /// The limit refuses little, and the others pass. Or it refuses nothing, but some use at least half of it.
     Effective,
@@ -111,8 +111,9 @@ impl Verdict {
                  low refuses on all days, a sale ends, and retries come right after a refusal.",
             ),
             (Verdict::Bursts, _) => Some(
-                "It can be pages that load many parts at once, batch jobs, or a short rush such as a sale. Parts of a page \
-                 have different paths in the same second, and batch jobs come at fixed times.",
+                "It can be pages that load many parts at once, batch jobs, a short rush such as a sale, or clients that retry \
+                 without waiting. Parts of a page have different paths in the same second, batch jobs come at fixed times, and \
+                 retries come right after a refusal.",
             ),
             _ => None,
         }

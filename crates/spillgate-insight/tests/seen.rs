@@ -319,16 +319,23 @@ fn a_reason_says_why_nobody_can_be_judged() {
 
 #[test]
 fn the_only_caller_that_is_refused_is_not_called_several() {
-    // Most of sixty requests at once can be retries.
-    let mut scene = Scene::named(Quota::fixed_window(5, MINUTE));
-    (0..10).for_each(|user| _ = scene.ask(user, every(20, 3_500)));
-    scene.ask("bot", (0..3_500).step_by(600).flat_map(|second| std::iter::repeat_n(second, 60)));
-    let report = scene.report(3_500);
-    assert_seen(&report, Verdict::Unclear, Who::One);
-    // Only the reason that holds is named.
-    let reason = " This caller cannot be judged: its retries cannot be distinguished from new requests.";
-    assert!(report.reason.ends_with(reason), "{}", report.reason);
-    assert!(!report.reason.contains("these callers"), "{}", report.reason);
+    // Most of sixty requests at once can be retries. Ten seconds after them, the caller is still busy.
+    for (secs, verdict, sentence) in [
+        (3_010, Verdict::Unclear, " This caller cannot be judged: "),
+        (
+            3_500,
+            Verdict::Bursts,
+            " This caller got at most 40 % of what the rate allows: it asks for too much at once ",
+        ),
+    ] {
+        let mut scene = Scene::named(Quota::fixed_window(5, MINUTE));
+        (0..10).for_each(|user| _ = scene.ask(user, every(20, secs)));
+        scene.ask("bot", (0..secs).step_by(600).flat_map(|second| std::iter::repeat_n(second, 60)));
+        let report = scene.report(secs);
+        assert_seen(&report, verdict, Who::One);
+        assert!(report.reason.contains(sentence), "{}", report.reason);
+        assert!(!report.reason.contains("these callers"), "{}", report.reason);
+    }
 }
 
 #[test]

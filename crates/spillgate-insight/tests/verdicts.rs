@@ -442,3 +442,139 @@ fn a_longer_burst_is_enough_for_callers_outside_the_sample() {
         assert_eq!(burst, Some(algorithm_admits.max(12)), "{}", report.reason);
     }
 }
+
+/// Bursts of 15 units at a limit of 10, in which each refused request is repeated `tries` times. Returns the report.
+fn report_of_retried_bursts(callers: u64, tries: u64, pause_secs: f64) -> Report {
+    let (limit, count) = insight(Quota::token_bucket(10, 20 * SECOND));
+    let mut secs = 0.0;
+    while secs < 1700.0 {
+        for caller in 0..callers {
+            (0..10).for_each(|_| count(&limit, secs, caller, 1, Decision::allow(10, 0)));
+            for again in 0..=tries {
+                let secs = secs + again as f64 / tries.max(1) as f64;
+                (0..5).for_each(|_| count(&limit, secs, caller, 1, refusal(Reason::Exceeded)));
+            }
+        }
+        secs += pause_secs;
+    }
+    report_at(&limit, 1770.0)
+}
+
+#[test]
+fn a_burst_that_can_be_made_of_retries_is_not_suggested() {
+    let bursts = (Verdict::Bursts, Who::Many);
+    for (tries, burst) in [(0, Some(15)), (7, None)] {
+        let report = report_of_retried_bursts(20, tries, 150.0);
+        assert_eq!((report.verdict, report.who), bursts, "{}", report.reason);
+        assert_eq!(report.suggestion.and_then(|suggestion| suggestion.burst), burst, "{:?}", report.evidence);
+    }
+}
+
+#[test]
+fn callers_that_get_little_of_the_rate_are_not_above_it_however_often_they_retry() {
+    // Retries are 2.1 times the rate, so their debt is never paid.
+    for (callers, who, sentence) in [
+        (20, Who::Many, "Callers with 100 % of the refused units got at most 40 % of what the rate allows: they ask"),
+        (1, Who::One, "This caller got at most 40 % of what the rate allows: it asks"),
+    ] {
+        let report = report_of_retried_bursts(callers, 24, 120.0);
+        assert_eq!((report.verdict, report.who, report.suggestion), (Verdict::Bursts, who, None), "{}", report.reason);
+        assert!(report.reason.contains(sentence), "{}", report.reason);
+    }
+}
+
+#[test]
+fn a_server_that_sees_half_of_the_requests_does_not_say_that_callers_get_half_of_the_rate() {
+    let quota = Quota::token_bucket(10, 20 * SECOND);
+    // The refusals of the first hour cannot be explained by what this server sees, and later ones can.
+    let case = case(quota, vec![Pattern::Steady(5.0); 20], Reaction::GivesUp, 4300);
+    let alone = LimitInsight::new(&case.quota, Options::default(), Time::from_nanos(BEGIN_NS));
+    let (mut random, mut number) = (Random(1), 0);
+    let plan = plan(&case.quota, &case.callers, 1, case.secs, &mut random);
+    run(&case.quota, &plan, case.reaction, &mut random, |event| {
+        number += 1;
+        if number % 2 == 0 {
+            alone.count(event.now, event.key, &Take::of(1, &event.decision));
+        }
+    });
+    let report = report_at(&alone, 4300.0);
+    assert_eq!((report.verdict, report.suggestion), (Verdict::Unclear, None), "{}", report.reason);
+}
+
+#[test]
+fn a_limit_that_nine_of_ten_callers_keep_is_not_raised() {
+    let attack = vec![Pattern::During { rate: 4.0, from: 0.5, to: 1.0 }; 20];
+    let users = vec![Pattern::Bursts { requests: 3, pause: 60.0 }; 300];
+    let case = case(Quota::token_bucket(9, 60 * SECOND), [attack, users].concat(), Reaction::GivesUp, 2400);
+    let report = judged(&case).report;
+    assert_eq!((report.verdict, report.who), (Verdict::AboveRate, Who::Many), "{}", report.reason);
+    assert_eq!(report.suggestion, None, "{:?}", report.evidence);
+}
+
+#[test]
+fn who_is_above_the_rate_now_is_not_said_to_be_so_for_a_short_time() {
+    for (to, verdict) in [(1.0, Verdict::AboveRate), (0.95, Verdict::Bursts)] {
+        let attack = vec![Pattern::During { rate: 3.0, from: to - 0.35, to }; 40];
+        let users = vec![Pattern::Bursts { requests: 2, pause: 40.0 }; 100];
+        let case = case(Quota::token_bucket(6, 60 * SECOND), [attack, users].concat(), Reaction::GivesUp, 3540);
+        let report = judged(&case).report;
+        assert_eq!((report.verdict, report.who), (verdict, Who::Many), "{}", report.reason);
+    }
+}
+
+#[test]
+fn windows_that_admit_less_than_the_rate_show_who_is_above_it() {
+    for (quota, cost) in [
+        (Quota::sliding_window_counter(5, 10 * SECOND), 1),
+        (Quota::sliding_window_counter(5, 10 * SECOND).segments(1), 1),
+        (Quota::sliding_window_log(1000, 10 * SECOND), 150),
+        (Quota::fixed_window(1000, 10 * SECOND), 220),
+    ] {
+        let case = Case { cost, ..case(quota, vec![Pattern::Steady(2.5); 20], Reaction::GivesUp, 900) };
+        let report = judged(&case).report;
+        assert_eq!((report.verdict, report.who), (Verdict::AboveRate, Who::Many), "{}", report.reason);
+    }
+    // Two bursts in three windows are refused in each window, but they are less than the rate.
+    let bursts = vec![Pattern::Bursts { requests: 13, pause: 1.15 }; 20];
+    for quota in [Quota::sliding_window_log(10, 10 * SECOND), Quota::sliding_window_counter(10, 10 * SECOND)] {
+        let report = judged(&case(quota, bursts.clone(), Reaction::GivesUp, 900)).report;
+        assert!(report.verdict != Verdict::AboveRate, "{}", report.reason);
+    }
+}
+
+#[test]
+fn what_was_refused_more_than_an_hour_ago_is_not_needed_in_this_hour() {
+    let busy = Pattern::During { rate: 3.0, from: 0.0, to: 0.25 };
+    let quiet = Pattern::During { rate: 0.08, from: 0.25, to: 1.0 };
+    let callers = vec![Pattern::Sum(vec![busy, quiet]); 12];
+    let windows = [Quota::fixed_window(10, 20 * SECOND), Quota::sliding_window_counter(10, 20 * SECOND)];
+    let buckets = [Quota::token_bucket(10, 20 * SECOND), Quota::leaky_bucket(10, 20 * SECOND)];
+    // The busy time of windows ended 75 minutes ago. The counts of single callers cover up to 90 minutes, and those of the
+    // limit up to 70. That of buckets ended 90 minutes ago, but a bucket without a maximum would still be in debt.
+    for (quota, secs) in windows.map(|quota| (quota, 6000)).into_iter().chain(buckets.map(|quota| (quota, 7200))) {
+        let report = played(&case(quota, callers.clone(), Reaction::GivesUp, secs), 1, 1).report;
+        assert_eq!(report.verdict, Verdict::NeverBinding, "{}", report.reason);
+    }
+}
+
+#[test]
+fn a_program_that_asks_for_many_times_the_rate_while_it_works_is_above_it() {
+    let (limit, count) = insight(Quota::token_bucket(10, 60 * SECOND));
+    // It works for two of each five minutes, which is too short for ten refills. It is refused 4.4 times what the limit
+    // allows in all of the time, and 7 times what the limit allows in these minutes.
+    for second in 0..2700_u64 {
+        let (secs, second_of_work) = (second as f64, (second + 290) % 300);
+        if second_of_work == 0 {
+            (0..10).for_each(|_| count(&limit, secs, 7, 1, Decision::allow(10, 5)));
+        }
+        if second_of_work < 120 {
+            let allowed = if second % 6 == 0 { Decision::allow(10, 0) } else { refusal(Reason::Exceeded) };
+            [allowed, refusal(Reason::Exceeded)].into_iter().for_each(|decision| count(&limit, secs, 7, 1, decision));
+        }
+        if second % 60 == 0 {
+            (8..30).for_each(|caller| count(&limit, secs, caller, 1, Decision::allow(10, 9)));
+        }
+    }
+    let report = report_at(&limit, 2710.0);
+    assert_eq!((report.verdict, report.who), (Verdict::AboveRate, Who::One), "{}", report.reason);
+}
