@@ -9,9 +9,8 @@ use super::MINUTE_NS;
 use super::model::Model;
 
 /// With windows, a caller that is refused all the time can get less than the rate, because windows do not admit all of
-/// it. Sliding windows admit the least, and large costs lower it further. A caller that leaves at most this share unused
-/// is still busy.
-const UNUSED: f64 = 0.22;
+/// it. Sliding windows admit the least, and large costs lower it further. A caller that gets this share is still busy.
+const KEPT_BUSY: f64 = 0.78;
 
 /// What a caller needs, by one of the two ways of counting.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,10 +59,11 @@ impl Demand {
     /// Returns whether a caller without debt is idle. Without windows, it always is. With windows, it is idle only if
     /// it has left more than the units of one window unused since it became busy, and more than a share of the rate.
     fn is_idle(&self, model: &Model, now_ns: u64) -> bool {
-        !model.has_windows() || {
-            let allowed = float(now_ns - self.busy_since_ns) * model.rate;
-            allowed - self.units > model.burst.max(UNUSED * allowed)
+        if !model.has_windows() {
+            return true;
         }
+        let allowed = float(now_ns - self.busy_since_ns) * model.rate;
+        allowed - self.units > model.burst && self.units < KEPT_BUSY * allowed
     }
 
     /// Returns whether no debt is left after `elapsed_ns` more.

@@ -286,8 +286,8 @@ fn another_limit_is_judged_by_command() {
     ask(&server, "ann", 5, 1);
     let run = |arguments: &[&str]| folder.run_with(&[arguments, &[&*admin(&server)]].concat(), &[]);
     let text = run(&["insight", "d: user", "--limit=7"]).stdout;
-    assert!(text.contains("\n  With a limit of 7, 0 of 1 callers would be refused at least once."), "{text}");
-    assert!(!run(&["insight"]).stdout.contains("With a limit of"));
+    assert!(text.contains("\n  With 7 instead of 2, "), "{text}");
+    assert!(!run(&["insight"]).stdout.contains("With 7 instead"));
     let page = page(&folder, &["--limit=3", &admin(&server)]);
     assert_eq!(page["limits"][0]["with_limit"]["limit"], 3);
     let of_server = http::request(server.admin(), "GET", "/insight?limit=3", &[], "").expect("the server answers").body;

@@ -44,7 +44,6 @@ fn the_text_has_everything_that_was_found() {
         "most refused requests in the log, of 59 callers: \"remote_address=203.0.113.",
         "most allowed requests in the log, of 5 callers: \"path=/",
         "\ncompared with old.yaml\n",
-        "\n  A request passes only if each limit allows it,",
         "\nsuggestions, each with all other limits as they are today\n",
         "note: The requests that are refused here were in fact served, so the log has no retries.",
     ] {
@@ -63,11 +62,30 @@ fn json_has_the_whole_report() {
     assert_eq!((code, &report["ok"], &report["log"]["requests"]), (0, &true.into(), &2001.into()));
     assert_eq!(report["log"]["whole_seconds"], false);
     assert_eq!(report["runs"].as_array().map(Vec::len), Some(2));
-    for path in
-        ["/runs/0/limits/0/period/report/verdict", "/comparison/callers/0/caller", "/notes/0", "/suggestions/0/then"]
-    {
+    for path in ["/runs/0/limits/0/period/report/verdict", "/comparison/callers/0/caller", "/notes/0"] {
         assert!(report.pointer(path).is_some(), "{path}: {report}");
     }
+}
+
+/// Twenty callers that each ask for six at once in each minute, for two hours.
+#[test]
+fn a_suggestion_says_what_it_would_change() {
+    let rules = "domain: web\ndescriptors:\n  - key: remote_address\n    rate_limit: {unit: minute, requests_per_unit: 30, \
+                 algorithm: token_bucket, burst: 4}\n";
+    let mut log = String::new();
+    for burst in 0..2_400 {
+        let line = format!("192.0.2.{} {}.000 \"GET / HTTP/1.1\"\n", burst % 20, 1_772_366_400 + burst * 3);
+        log.push_str(&line.repeat(6));
+    }
+    let folder = Folder::new(&[("rules.yaml", rules), ("a.log", &log)]);
+    let arguments = ["--log", "a.log", "--suggest", "-e", "remote_address={remote_addr}"];
+    let text = run(&folder, &arguments).stdout;
+    assert!(text.contains("\n  A request passes only if each limit allows it,"), "{text}");
+    let report: Value =
+        serde_json::from_str(&run(&folder, &[&arguments[..], &["--json"]].concat()).stdout).expect("JSON");
+    let burst = report.pointer("/runs/0/limits/0/period/report/suggestion/burst");
+    assert_eq!(burst, Some(&6.into()));
+    assert!(report.pointer("/suggestions/0/then").is_some(), "{report}");
 }
 
 #[test]
