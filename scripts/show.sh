@@ -159,6 +159,15 @@ case $name in
     export REGIONS_TRACES="${REGIONS_TRACES:-120000}"
     tests "Invariants of limits that regions share, and the mutations that break them" spillgate-limiter --release --lib -- \
       regions::tests:: ;;
+  regions-script)
+    scripts/setup.sh
+    export MERGE_CHARGES="${MERGE_CHARGES:-20000}"
+    tests "Charges of other regions, against the kernel" spillgate-redis --release --test main -- scripts::merge:: ;;
+  regions-bound)
+    scripts/setup.sh
+    # REGIONS_SECONDS is how long each run lasts. `make test` runs 3.
+    export REGIONS_SECONDS="${REGIONS_SECONDS:-10}"
+    tests "Three regions with real Redis servers that share limits" spillgate-redis --release --test main -- regions:: ;;
 
   # What happens when things break.
   redis-faults)
