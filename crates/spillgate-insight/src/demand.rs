@@ -49,7 +49,7 @@ impl Demand {
         }
         let exceeds = if model.has_windows() { refused } else { exceeds(self.debt, model.burst) };
         let above_since_ns = self.busy_since_ns.max(refusing_since_ns);
-        if exceeds && model.rate > 0.0 && now_ns - above_since_ns >= model.judged_ns {
+        if exceeds && now_ns - above_since_ns >= model.judged_ns {
             self.above_minutes |= minutes(above_since_ns, now_ns);
         }
         let busy_ns = now_ns - self.busy_since_ns;

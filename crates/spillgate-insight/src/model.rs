@@ -42,7 +42,8 @@ pub(super) struct Model {
     pub(super) burst: f64,
     /// The window in nanoseconds. 0 if the limit has none.
     pub(super) window_ns: u64,
-    /// How long a caller must be busy before insight says that it is above the rate, in nanoseconds.
+    /// How long a caller must be busy before insight says that it is above the rate, in nanoseconds. The
+    /// largest number if the limit has no rate.
     pub(super) judged_ns: u64,
     /// Whether a refusal changes nothing: it costs no units, and it starts no penalty.
     pub(super) refuses_free: bool,
@@ -67,9 +68,9 @@ impl Model {
             }
         };
         let burst = quota.hard_capacity() as f64;
-        let refill_ns = if rate > 0.0 { BUSY_BURSTS * burst / rate } else { 0.0 };
         // It is not 0, so that a rate is never computed for no time.
-        let judged_ns = (refill_ns as u64).max(quota.window_ns()).max(1);
+        let judged_ns =
+            if rate > 0.0 { ((BUSY_BURSTS * burst / rate) as u64).max(quota.window_ns()).max(1) } else { u64::MAX };
         Model {
             limit: quota.limit(),
             capacity: quota.capacity(),
