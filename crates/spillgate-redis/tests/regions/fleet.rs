@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use spillgate::regions::{Options, Peers, RegionStore};
+use spillgate::{Clock, SystemClock};
 use spillgate_core::{
     AcrossRegions, Binding, Charge, Charged, ChargedStore, Decision, Hit, Op, Quota, QuotaBuilder, Regions, Span,
     Store, StoreError, Time, Timing,
@@ -21,15 +22,41 @@ use crate::transport::proxy::{Delay, delayed};
 
 pub(crate) const NODES: u32 = 2;
 
-/// One unit that a region admitted.
+/// The units that a request of a region takes, by the number of the request.
+pub(crate) type Cost = fn(usize, u64) -> u64;
+/// How long a task of a region waits after a refusal.
+pub(crate) type Pause = fn(usize) -> Duration;
+
+/// One request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Admitted {
-    /// The time in the receipt, in nanoseconds.
+pub(crate) struct Asked {
+    /// The time in the receipt, or for a refusal that of the verdict, in nanoseconds.
     pub(crate) at: u64,
     pub(crate) region: usize,
     node: usize,
     pub(crate) cost: u64,
     span: Span,
+    pub(crate) is_admitted: bool,
+}
+
+/// Returns the requests that were admitted.
+pub(crate) fn admitted(asked: &[Asked]) -> Vec<Asked> {
+    asked.iter().filter(|one| one.is_admitted).copied().collect()
+}
+
+/// Returns the requests that a bucket of each region alone would have admitted, with this time between two units.
+pub(crate) fn admitted_alone(asked: &[Asked], burst: u64, interval_ns: u64) -> Vec<Asked> {
+    let mut paid_at: HashMap<usize, u64> = HashMap::new();
+    let fits = |one: &&Asked| {
+        let paid_at = paid_at.entry(one.region).or_default();
+        let debt = paid_at.saturating_sub(one.at);
+        let fits = one.cost <= burst && debt <= (burst - one.cost) * interval_ns;
+        if fits {
+            *paid_at = one.at + debt + one.cost * interval_ns;
+        }
+        fits
+    };
+    asked.iter().filter(fits).copied().collect()
 }
 
 /// A total that a region has acknowledged: when, and to whom it was told.
@@ -85,13 +112,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Takes units, and returns the time in the receipt. `None` if the take was refused.
-    pub(crate) async fn take(&self, key: u128, quota: &Quota, cost: u64) -> Option<Time> {
+    /// Takes units. Returns whether they were admitted, and when.
+    pub(crate) async fn take(&self, key: u128, quota: &Quota, cost: u64) -> (bool, Time) {
         let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
         let mut decisions = [Decision::default()];
         let verdict = self.store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await;
-        verdict.expect("Redis answers").allowed.then_some(())?;
-        decisions[0].receipt.map(|receipt| receipt.at)
+        let verdict = verdict.expect("Redis answers");
+        (verdict.allowed, decisions[0].receipt.map_or(verdict.now, |receipt| receipt.at))
     }
 }
 
@@ -157,74 +184,67 @@ impl Fleet {
     }
 
     /// Has each region take units of one key in tasks until the end: each task waits for the time that `pause` returns
-    /// after a refusal, and takes units of the cost that `cost` returns. Returns what was admitted, by time.
+    /// after a refusal, and takes units of the cost that `cost` returns. Returns all requests, by time.
     pub(crate) async fn load(
         &self,
         key: u128,
         quotas: &[Quota],
         time: Duration,
         tasks: usize,
-        (cost, pause): (fn(usize, u64) -> u64, fn(usize) -> Duration),
-    ) -> Vec<Admitted> {
+        (cost, pause): (Cost, Pause),
+    ) -> Vec<Asked> {
         let (ends_at, mut running) = (Instant::now() + time, JoinSet::new());
         for (region, quota) in quotas.iter().enumerate() {
             for task in 0..tasks {
                 let node = task % self.nodes[region].len();
                 let (own, quota) = (Arc::clone(&self.nodes[region][node]), quota.clone());
                 running.spawn(async move {
-                    let (mut admitted, mut request) = (Vec::new(), task as u64);
+                    let (mut asked, mut request) = (Vec::new(), task as u64);
                     while Instant::now() < ends_at {
                         request += tasks as u64;
                         let cost = cost(region, request);
-                        match own.take(key, &quota, cost).await {
-                            None => sleep(pause(region)).await,
-                            Some(at) => {
-                                let span = quota.span(at);
-                                admitted.push(Admitted { at: at.as_nanos(), region, node, cost, span });
-                            }
+                        let (is_admitted, at) = own.take(key, &quota, cost).await;
+                        let span = quota.span(at);
+                        asked.push(Asked { at: at.as_nanos(), region, node, cost, span, is_admitted });
+                        if !is_admitted {
+                            sleep(pause(region)).await;
                         }
                     }
-                    admitted
+                    asked
                 });
             }
         }
-        let mut all: Vec<Admitted> = running.join_all().await.into_iter().flatten().collect();
-        all.sort_by_key(|admitted| admitted.at);
+        let mut all: Vec<Asked> = running.join_all().await.into_iter().flatten().collect();
+        all.sort_by_key(|one| one.at);
         all
     }
 
     /// Has each region ask for one unit after another, with this time between two of them.
-    pub(crate) async fn load_evenly(
-        &self,
-        key: u128,
-        quotas: &[Quota],
-        time: Duration,
-        every: Duration,
-    ) -> Vec<Admitted> {
+    pub(crate) async fn load_evenly(&self, key: u128, quotas: &[Quota], time: Duration, every: Duration) -> Vec<Asked> {
         let (ends_at, mut running) = (Instant::now() + time, JoinSet::new());
         for (region, quota) in quotas.iter().enumerate() {
             for (node, own) in self.nodes[region].iter().enumerate() {
                 let (own, quota) = (Arc::clone(own), quota.clone());
                 running.spawn(async move {
-                    let mut admitted = Vec::new();
+                    let mut asked = Vec::new();
                     while Instant::now() < ends_at {
-                        admitted.extend(own.take(key, &quota, 1).await.map(|at| (at, quota.span(at))));
+                        let (is_admitted, at) = own.take(key, &quota, 1).await;
+                        let span = quota.span(at);
+                        asked.push(Asked { at: at.as_nanos(), region, node, cost: 1, span, is_admitted });
                         sleep(every).await;
                     }
-                    let of =
-                        move |(at, span): (Time, Span)| Admitted { at: at.as_nanos(), region, node, cost: 1, span };
-                    admitted.into_iter().map(of).collect::<Vec<_>>()
+                    asked
                 });
             }
         }
-        let mut all: Vec<Admitted> = running.join_all().await.into_iter().flatten().collect();
-        all.sort_by_key(|admitted| admitted.at);
+        let mut all: Vec<Asked> = running.join_all().await.into_iter().flatten().collect();
+        all.sort_by_key(|one| one.at);
         all
     }
 
     /// Waits until every unit has been told that has to be, and returns the longest time from an admission until another
     /// region had charged it. Of each state and span, a server may keep the last `rest` units.
-    pub(crate) async fn longest_delay(&self, admitted: &[Admitted], rest: u64) -> Duration {
+    pub(crate) async fn longest_delay(&self, admitted: &[Asked], rest: u64) -> Duration {
         let mut longest = 0;
         for (region, nodes) in self.nodes.iter().enumerate() {
             for (number, node) in nodes.iter().enumerate() {
@@ -262,8 +282,8 @@ pub(crate) fn shared(builder: QuotaBuilder, regions: usize) -> Quota {
 }
 
 /// Returns the most units that one region admitted within `time`.
-pub(crate) fn most_within(admitted: &[Admitted], region: usize, time: Duration) -> u64 {
-    let own: Vec<&Admitted> = admitted.iter().filter(|one| one.region == region).collect();
+pub(crate) fn most_within(admitted: &[Asked], region: usize, time: Duration) -> u64 {
+    let own: Vec<&Asked> = admitted.iter().filter(|one| one.region == region).collect();
     let time_ns = u64::try_from(time.as_nanos()).expect("a short time");
     let (mut first, mut units, mut most) = (0, 0, 0);
     for one in &own {
@@ -278,6 +298,5 @@ pub(crate) fn most_within(admitted: &[Admitted], region: usize, time: Duration) 
 }
 
 fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
-    u64::try_from(since.as_nanos()).expect("before 2554")
+    SystemClock::start().now().as_nanos()
 }
