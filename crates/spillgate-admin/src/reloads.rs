@@ -64,7 +64,7 @@ fn refused(errors: &ReloadErrors, notes: &Lines) -> Response {
         "title": status.canonical_reason(),
         "status": status.as_u16(),
         "detail": "the rules were not reloaded; the earlier rules stay in use",
-        "help": "correct each of the `errors`, and reload again; `spillgate validate` checks the files without a server",
+        "help": "correct the errors in the files, and reload again; `spillgate validate` checks the files without a server",
         "notes": notes,
     });
     if let (Some(problem), serde_json::Value::Object(errors)) = (problem.as_object_mut(), json!(errors)) {

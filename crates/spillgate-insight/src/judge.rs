@@ -140,7 +140,15 @@ impl Judge<'_> {
             return Judged::new(Verdict::TooEarly, reason.into());
         }
         if counts.requests < MIN_REQUESTS {
+            let watched_ns = self.reading.now_ns.saturating_sub(self.reading.since_ns);
             let seen = match counts.requests {
+                0 if watched_ns < LONGEST_SPAN_NS => {
+                    format!(
+                        "There were no requests since insight of this limit began, {} ago",
+                        rounded_time(watched_ns)
+                    )
+                }
+                0 => "There were no requests in the last hour".to_owned(),
                 1 => "There was 1 request".to_owned(),
                 requests => format!("There were {requests} requests"),
             };

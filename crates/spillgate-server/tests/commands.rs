@@ -93,6 +93,9 @@ fn a_caller_is_blocked_listed_and_unblocked() {
     scene.text(&["block", "user_id=7", "--for=1m"]);
     let explained = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7", other]);
     assert!(!explained.stdout.contains("left out"), "no rule replaces the other one: {}", explained.stdout);
+    assert!(explained.stdout.contains("; not asked: a block refuses the request\n"), "{}", explained.stdout);
+    let json = scene.run(&["explain", "--domain=api", "--descriptor=user_id=7", "--json"]).stdout;
+    assert!(json.contains("\"replaced\"") && !json.replace(' ', "").contains("\"replaced\":true"), "{json}");
     scene.text(&["unblock", "user_id=7"]);
     scene.fails(&["unblock", "user_id=7"], 1, &["there is no such block", "`spillgate blocks`"]);
     let comma = scene.json(&["block", r"user_id=a\,b=c", "--for=1h", "--domain=api"], 0);

@@ -2,7 +2,7 @@
 
 import { blockNode, button, explainLink, reset } from './actions.js';
 import { post } from './api.js';
-import { act, faint, field, h, onSubmit, outcome, table } from './dom.js';
+import { act, answerTime, faint, field, h, onSubmit, outcome, table } from './dom.js';
 import { count, duration, entryText, pathEntries, plural } from './format.js';
 
 // A server takes at most this many values.
@@ -65,7 +65,7 @@ function sentence({ blocks, limits }) {
 export function callerForm(rules) {
   const domain = h('select', { name: 'where' }, h('option', { value: '' }, 'all domains'));
   const list = h('div');
-  const [output, found] = [outcome(), h('div')];
+  const [output, found, answered] = [outcome(), h('div'), answerTime()];
   const ask = h('button.main', 'Show its limits');
   const addValue = () => {
     const input = h('input', { name: 'caller', required: true, placeholder: 'user_id=7 or 203.0.113.9' });
@@ -80,7 +80,8 @@ export function callerForm(rules) {
     // The name of a domain has a letter before it, so that none is the empty text, which means all.
     const seen = await post('/caller', domain.value ? { domain: domain.value.slice(1), values } : { values });
     const [tone, text] = sentence(seen);
-    found.replaceChildren(h(`h3.answer.${tone}`, { tabindex: '-1' }, text), ...callerNodes(seen, output, again));
+    answered.set();
+    found.replaceChildren(h(`h3.answer.${tone}`, { tabindex: '-1' }, text), answered.element, ...callerNodes(seen, output, again));
     found.querySelector('h3').focus({ preventScroll: true });
     return '';
   }
@@ -92,6 +93,7 @@ export function callerForm(rules) {
   onSubmit(form, () => act(ask, output, show));
   return {
     element: h('div', form, found),
+    close: answered.close,
     known: (domains) => domain.append(...domains.map(({ name }) => h('option', { value: `d${name}` }, `domain ${name}`))),
   };
 }

@@ -1,6 +1,6 @@
 // Makes and changes elements. Every text goes through text nodes, so a text from a caller never becomes markup.
 
-import { pathEntries } from './format.js';
+import { clock, duration, pathEntries } from './format.js';
 
 const isAttributes = (value) => value !== null && typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
 
@@ -100,6 +100,22 @@ export function showError(output, error) {
   output.className = 'outcome bad';
   output.replaceChildren(h('strong', error.detail ?? error.message), error.help ? ` What to do: ${error.help}.` : '');
   say(output.textContent);
+}
+
+// The time of an answer that is not asked for again by itself. `set` says that it came now. `close` ends the counting of its age.
+export function answerTime() {
+  const element = h('p.faint.answered');
+  let [at, ticks] = [0, 0];
+  const show = () => setText(element, `Answer of ${clock(at)}, ${duration(Math.floor((performance.now() - ticks) / 1000) * 1e9)} ago. It does not change by itself.`);
+  const timer = setInterval(() => element.isConnected && show(), 1000);
+  return {
+    element,
+    set() {
+      [at, ticks] = [Date.now(), performance.now()];
+      show();
+    },
+    close: () => clearInterval(timer),
+  };
 }
 
 export const faint = (...parts) => h('span.faint', ...parts);

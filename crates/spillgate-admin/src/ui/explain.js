@@ -4,7 +4,7 @@ import { block, blockNode, button, explainLink, ownEntries, reset, scopeText } f
 import { callerForm, callerNodes, valuesOf } from './caller.js';
 import { get, post, postText } from './api.js';
 import { bar } from './chart.js';
-import { act, faint, field, h, keyOptions, onSubmit, outcome, section, showDone } from './dom.js';
+import { act, answerTime, faint, field, h, keyOptions, onSubmit, outcome, section, showDone } from './dom.js';
 import { duration, entryText, exact, left, pathEntries, plural } from './format.js';
 import { state } from './state.js';
 
@@ -37,26 +37,27 @@ function stateNode(label, { remaining, reset_after_ns: after }, capacity) {
     h('span', `${exact(remaining)} of ${exact(capacity)} left`), after ? faint(`full in ${duration(after)}`) : '');
 }
 
-function limitNode(rule, decided, number, isBlocked) {
+function limitNode(rule, decided, number) {
   const limit = rule.limits[number];
   const name = limit.label;
-  if (limit.replaced && !isBlocked) return h('li.decision', h('strong', name), ' is replaced by a limit of another rule.');
+  if (limit.replaced) return h('li.decision', h('strong', name), ' is replaced by a limit of another rule.');
   const mark = decided ? (decided.allowed ? ['good', 'allows'] : decided.binding === 'enforce' ? ['bad', 'refuses'] : ['warn', 'would refuse']) : ['faint', 'not asked'];
   return h('li.decision',
     h('p', h(`span.badge.${mark[0]}`, mark[1]), ' ', h('strong', name), faint(` ${limit.summary}`)),
+    !decided && h('p', 'Not asked, because the request is refused by a block.'),
     decided && h('p', REASONS[decided.reason] ?? decided.reason, decided.retry_after_ns !== null ? ` It fits again in ${duration(decided.retry_after_ns)}.` : '',
       decided.delay_ns > 0 ? ` It waits ${duration(decided.delay_ns)} for its turn.` : '', decided.soft_over ? ' It passes only because of the soft share.' : ''),
     decided && decided.reason !== 'not_asked' && ['before', 'after'].map((when) => stateNode(when, decided[when], decided.capacity)));
 }
 
-function ruleNode(rule, decisions, isBlocked) {
+function ruleNode(rule, decisions) {
   const notes = [rule.unlimited && 'It is unlimited: everything passes, and nothing is counted.', rule.shadow_mode && `It runs in shadow: ${PASSES}`,
     rule.quota_mode && `It runs in quota mode: ${PASSES}`, !rule.unlimited && !rule.limits.length && 'It has no limit of its own, so the request passes.',
     ...(rule.shadow_switches ?? []).map((on) => `It is in shadow ${scopeText(on.scope)}, for ${left(on.ends_in_ms)}: ${PASSES}`)];
   return h('div.rule',
     h('p', 'Rule ', h('code', rule.rule), faint(` ${rule.file}:${rule.line}`)),
     notes.filter(Boolean).map((note) => h('p', note)),
-    rule.limits.length > 0 && h('ul', ...rule.limits.map((_, number) => limitNode(rule, decisions.find((one) => one.index === number), number, isBlocked))));
+    rule.limits.length > 0 && h('ul', ...rule.limits.map((_, number) => limitNode(rule, decisions.find((one) => one.index === number), number))));
 }
 
 function descriptorNode(descriptor, decisions) {
@@ -71,7 +72,7 @@ function descriptorNode(descriptor, decisions) {
   const level = Math.min(5, Math.max(0, ...descriptor.steps.filter((step) => step.outcome === 'matched').map((step) => step.level)));
   return h('section.tree', { 'aria-label': descriptor.entries.map((entry) => entryText(...entry)).join(', ') },
     steps.length ? h('ol.steps', ...steps, left ? h('li.faint', `${left} more steps`) : '') : h('p', 'No rule of this domain was tried.'),
-    descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions, descriptor.block)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so no limit counts this descriptor.'));
+    descriptor.matched ? h(`div.level${level}`, ruleNode(descriptor.matched, decisions)) : !descriptor.block && h('p', 'No rule matches these entries in this order, so no limit counts this descriptor.'));
 }
 
 const blockOf = (answer) => answer.descriptors.map((one) => one.block).filter(Boolean).sort((a, b) => b.ends_in_ms - a.ends_in_ms)[0];
@@ -104,9 +105,10 @@ function picture(answer, output, again) {
   const [tone, text] = sentence(answer);
   const byDescriptor = (index) => asked.limits.filter((one) => one.descriptor === index);
   const isBlocked = Boolean(blockOf(answer));
-  // A block on a value that a rule names would refuse everybody.
+  // A block on a value that a rule names would refuse everybody. A value with a * is the wildcard of a rule: a block holds for
+  // this text only, so it would refuse nobody.
   const named = new Set(answer.known.paths.flatMap(pathEntries).filter(([, value]) => value !== null).map((entry) => entryText(...entry)));
-  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entryText(...entry), entry]).filter(([name]) => !named.has(name)));
+  const own = new Map(descriptors.flatMap(({ entries, matched }) => ownEntries(entries, matched?.rule ?? '')).map((entry) => [entryText(...entry), entry]).filter(([name, [, value]]) => !named.has(name) && !value.includes('*')));
   const blocks = isBlocked ? [] : [...own].map(([name, [key, value]]) => button(`Block ${name} for 10 min`, output, again(() => block({ key, value, domain, for: '10m' }))));
   const counted = descriptors.filter((one) => one.matched).map((one) => one.entries);
   return [
@@ -142,7 +144,7 @@ export function open([domain = '', ...parts]) {
   const keys = h('datalist', { id: 'keys' });
   const list = h('div');
   const [output, pasted] = [outcome(), outcome()];
-  const answer = h('div', { id: 'answer' });
+  const [answer, answered] = [h('div', { id: 'answer' }), answerTime()];
   const ask = h('button.main', 'Explain');
   let [rules, tried] = [null, null];
 
@@ -200,6 +202,8 @@ export function open([domain = '', ...parts]) {
     known();
     history.replaceState(null, '', explainLink(result.domain, ...entries));
     answer.replaceChildren(...picture(result, output, again).flat().filter(Boolean));
+    answered.set();
+    answer.querySelector('h2').after(answered.element);
     // Entries that are typed into a wrong descriptor match no rule, although limits refuse their caller.
     const unmatched = result.descriptors.filter((one) => !one.matched && !one.block).flatMap((one) => one.entries);
     if (unmatched.length && !blockOf(result)) await showOthers(result, unmatched);
@@ -265,6 +269,10 @@ export function open([domain = '', ...parts]) {
   readRules();
   return {
     title: 'Explain',
+    close() {
+      answered.close();
+      caller.close();
+    },
     update() {
       // After a failure, the next overview leads to another try.
       if (!rules && tried && tried !== state.overview) readRules();

@@ -77,7 +77,7 @@ export const zone = () => new Date().toTimeString().slice(9);
 // What happened to the requests over a limit, by how many were refused and how many passed only because of shadow.
 export function overWords(refused, would) {
   if (!(would > 0)) return { now: 'refuses', past: 'refused' };
-  return refused > 0 ? { now: 'refuses or would refuse', past: 'refused or would be refused' } : { now: 'would refuse', past: 'would be refused' };
+  return refused > 0 ? { now: 'over the limit', past: 'over the limit' } : { now: 'would refuse', past: 'would be refused' };
 }
 
 const VERDICTS = {

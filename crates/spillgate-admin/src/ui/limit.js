@@ -13,12 +13,19 @@ const CALLERS = 8;
 // More are in the list of all blocks.
 const BLOCKS = 20;
 
-// What happened to requests over the limit, in words. In shadow they passed. If a switch put the rule into shadow, the requests before
-// it were refused, and figures of a longer time have both.
-const REFUSED = { past: 'refused', units: 'refused units', Requests: 'Refused requests', Callers: 'Refused callers', share: 'Share refused', wait: 'refused callers' };
-const WOULD = { past: 'that it would refuse', units: 'units that it would refuse', were: 'would be refused', Requests: 'Requests that it would refuse', Callers: 'Callers that it would refuse', share: 'Share that it would refuse', wait: 'callers that it would refuse' };
-const EITHER = { past: 'that it refused or would refuse', units: 'units that it refused or would refuse', were: 'were or would be refused', Requests: 'Requests that it refused or would refuse', Callers: 'Callers that it refused or would refuse', share: 'Share that it refused or would refuse', wait: 'callers that it refused or would refuse' };
-const wordsOf = (shadowed) => (!shadowed ? REFUSED : ['switch', 'all'].includes(shadowed.by) ? EITHER : WOULD);
+// What happened to requests over the limit in the last hour, in words. In shadow they passed. If a switch put the rule into shadow,
+// the requests before it and after it were refused, and the hour has both.
+const REFUSED = { past: 'refused', units: 'refused units', Requests: 'Refused requests', Callers: 'Refused callers', share: 'Share refused' };
+const WOULD = { past: 'that it would refuse', units: 'units that it would refuse', were: 'would be refused', Requests: 'Requests that it would refuse', Callers: 'Callers that it would refuse', share: 'Share that it would refuse' };
+const EITHER = { past: 'that it refused or would refuse', units: 'units that it refused or would refuse', were: 'were or would be refused', Requests: 'Requests that it refused or would refuse', Callers: 'Callers that it refused or would refuse', share: 'Share that it refused or would refuse' };
+function wordsOf(limit, { spans }) {
+  const [refused, passed] = overOf(spans.at(-1));
+  if (passed > 0) return refused > 0 ? EITHER : WOULD;
+  return refused > 0 || !shadowOf(limit) ? REFUSED : WOULD;
+}
+
+// The requests of a span over the limit: those that were refused, and those that passed, because the limit only counted.
+const overOf = ({ refused_requests: over, unenforced_requests: passed = 0 }) => [over - passed, passed];
 
 const find = (domain, rule, number) => state.limits.find((limit) => limit.domain === domain && limit.rule === rule && limit.number === number);
 
@@ -37,11 +44,12 @@ function figures(spans, words, isOne) {
   const units = (number) => count(Math.ceil(number));
   const rows = [
     ['Requests', (span) => count(span.requests)],
-    [words.Requests, (span) => count(span.refused_requests)],
+    ...(words === WOULD ? [] : [['Refused requests', (span) => count(overOf(span)[0])]]),
+    ...(words === REFUSED ? [] : [['Requests that passed, but would be refused', (span) => count(overOf(span)[1])]]),
     [words.share, (span) => share(span.refused_requests, span.requests)],
     ...(isOne ? [] : [['Callers', (span) => estimate(span.callers.asked)], [words.Callers, (span) => estimate(span.callers.refused)]]),
-    [`Wait of half of the ${isOne ? words.Requests.toLowerCase() : words.wait}, at most`, (span) => span.waits && duration(span.waits.median_ns)],
-    [`Wait of 9 of 10 ${isOne ? words.Requests.toLowerCase() : words.wait}, at most`, (span) => span.waits && duration(span.waits.p90_ns)],
+    [`Wait of half of the ${words.Requests.toLowerCase()}, at most`, (span) => span.waits && duration(span.waits.median_ns)],
+    [`Wait of 9 of 10 ${words.Requests.toLowerCase()}, at most`, (span) => span.waits && duration(span.waits.p90_ns)],
   ].map(([name, text]) => [name, ...spans.map(text)]).filter(([, ...texts]) => texts.some(Boolean));
   const heads = spans.map((span) => `Last ${duration(span.span_ns)}`);
   // A range shows that only its two ends are known.
@@ -116,7 +124,12 @@ const insightBy = () => [' To see whose they are, add ', h('code', 'insight_by: 
 const ONE_CALLER = 'All requests count as one caller here.';
 
 // The reason of a verdict speaks of one caller, which would be a riddle here.
-const ofAll = ({ requests, refused_requests: over, span_ns }, words) => `${words.Requests}, last ${duration(span_ns)}: ${count(over)} of ${count(requests)} (${share(over, requests)}).`;
+function ofAll(span, words) {
+  const { requests, refused_requests: over, span_ns } = span;
+  const [refused, passed] = overOf(span);
+  const apart = words === EITHER ? ` Of these, ${count(refused)} were refused, and ${count(passed)} passed, but would be refused.` : '';
+  return `${words.Requests}, last ${duration(span_ns)}: ${count(over)} of ${count(requests)} (${share(over, requests)}).${apart}`;
+}
 
 // A form that says what another limit would have changed.
 function otherLimitForm(limit, query) {
@@ -157,7 +170,7 @@ export function open([domain, rule, number]) {
   const [title, badges, subtitle, missing, parents] = [h('span'), h('span.badges'), h('p.faint'), h('p'), h('span')];
   const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused', true], ['would', 'would be refused, but passed in shadow', true]], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
-  const wait = chart('Wait of callers over the limit (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
+  const wait = chart('Wait of requests over the limit (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
   const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, byBox] = Array.from({ length: 9 }, () => h('div'));
   const blocked = h('div');
   const blockedBox = section('.wide.blocks', 'blocked', 'Blocked now', null, blocked);
@@ -197,7 +210,7 @@ export function open([domain, rule, number]) {
 
   function showCallers(limit, blocks) {
     const { by, top_refused, top_allowed } = insight;
-    const words = wordsOf(shadowOf(limit));
+    const words = wordsOf(limit, insight);
     const key = [blocks, words];
     fillOnce(byBox, [by, key], () => (by ? [callers(`${words.past} by ${by.key}`, by.refused, limit, output, by.key), callers(`allowed by ${by.key}`, by.allowed, limit, output, by.key)] : []));
     if (countsAll(insight)) return;
@@ -206,7 +219,7 @@ export function open([domain, rule, number]) {
   }
 
   function showInsight(limit) {
-    const words = wordsOf(shadowOf(limit));
+    const words = wordsOf(limit, insight);
     const isAll = countsAll(insight);
     fillOnce(verdict, [insight.verdict, insight.who, insight.reason, insight.top_refused, insight.suggested_rules, words, isAll], () => [
       h('p', refusedSentence(insight, words)),

@@ -28,6 +28,12 @@ function storeTexts({ kind, url, up, error, latency_ns: latency }) {
   return ['answers', `${times}${url ?? ''}`, 'good'];
 }
 
+// Such as "refuses 12 % of its requests".
+function overShare(limit) {
+  const [words, part] = [overBefore(limit).now, share(refusedShare(limit), 1)];
+  return words === 'over the limit' ? `had ${part} of its requests over the limit` : `${words} ${part} of its requests`;
+}
+
 // What needs attention now, the first thing first, as [text, limit]. docs/src/operating/page.md says which things these are.
 function needs() {
   const { overview, store, memory, requests, shadows } = state;
@@ -38,7 +44,7 @@ function needs() {
     !overview.reload_successful && ['the last reload of the rules failed'],
     memory.full_requests > 0 && [`${plural(memory.full_requests, 'request')} found no space for a key`],
     (overview.server.shadow || shadows?.all) && ['all rules are in shadow, so no limit refuses a request'],
-    ...needy().map((limit) => [`${overBefore(limit).now} ${share(refusedShare(limit), 1)} of its requests`, limit]),
+    ...needy().map((limit) => [overShare(limit), limit]),
   ].filter(Boolean);
 }
 

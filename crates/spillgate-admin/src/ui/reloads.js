@@ -22,14 +22,29 @@ function lines({ lines: shown, left_out: left }, make, name) {
   return h('ul', { class: name }, ...shown.map(make), left > 0 && h('li', `and ${plural(left, 'more line')}, see the log`));
 }
 
-function reloadNode(reload) {
-  const isGood = reload.outcome === 'reloaded';
+const isLoaded = ({ outcome: how }) => how === 'reloaded';
+
+// `badge` says what became of the rules of a reload that has loaded them.
+function reloadNode(reload, badge) {
+  const isGood = isLoaded(reload);
   const { loaded, changes } = reload;
   return h('article.card',
-    h('h2', h('time', { datetime: new Date(reload.at_ms).toISOString() }, time(reload.at_ms)), h(`span.badge.${isGood ? 'good' : 'bad'}`, isGood ? 'in use' : 'failed')),
+    h('h2', h('time', { datetime: new Date(reload.at_ms).toISOString() }, time(reload.at_ms)), h(`span.badge.${!isGood ? 'bad' : badge === IN_USE ? 'good' : 'faint'}`, isGood ? badge : 'failed')),
     h('p.faint', loaded ? `${plural(loaded.files, 'file')}, ${plural(loaded.domains, 'domain')}, ${plural(loaded.rules, 'rule')}${loaded.warnings ? `, ${plural(loaded.warnings, 'warning')}` : ''}` : 'The server goes on with the earlier rules.'),
     lines(reload.errors, (line) => h('li.outcome.bad', line), 'errors'),
     lines(changes, change, 'changes') ?? (isGood && h('p', 'Nothing has changed.')));
+}
+
+const IN_USE = 'in use';
+
+// All reloads, the newest first. Only the rules of the newest one that has loaded rules are in use.
+function reloadNodes(reloads) {
+  let next = null;
+  return reloads.map((reload) => {
+    const node = reloadNode(reload, next ? `replaced by the reload of ${time(next.at_ms)}` : IN_USE);
+    if (isLoaded(reload)) next = reload;
+    return node;
+  });
 }
 
 // The server can take 10 seconds to read its files, and can be busy with another reload before.
@@ -40,7 +55,7 @@ const fileError = ({ message, file, line, column, excerpt, help }) => h('article
 
 // What a reload has changed, or the errors of the files.
 function resultNodes({ reload, body }) {
-  if (reload) return [reloadNode(reload), lines(reload.notes, (line) => h('li', line), 'notes')].filter(Boolean);
+  if (reload) return [reloadNode(reload, 'loaded'), lines(reload.notes, (line) => h('li', line), 'notes')].filter(Boolean);
   const left = body.errors_left_out ?? 0;
   return [...body.errors.map(fileError), left > 0 && h('p', `and ${plural(left, 'more error')}`), lines(body.notes, (line) => h('li', line), 'notes')].filter(Boolean);
 }
@@ -56,8 +71,9 @@ export function open() {
       result.replaceChildren(...resultNodes(answer));
       return answer.changed ? 'The server uses the rules that it has read.' : 'The server has read its rules. Nothing has changed.';
     } catch (failure) {
-      if (failure.body?.errors) result.replaceChildren(...resultNodes(failure));
-      throw failure;
+      if (!failure.body?.errors) throw failure;
+      result.replaceChildren(...resultNodes(failure));
+      throw Object.assign(new Error('The rules were not reloaded. The earlier rules stay in use.'), { help: 'correct the errors below in the files, and reload again' });
     } finally {
       read().catch(() => {});
     }
@@ -68,14 +84,14 @@ export function open() {
       const { reloads } = await get('/reloads');
       shown = key;
       error.replaceChildren();
-      fillOnce(list, reloads, () => (reloads.length ? reloads.map(reloadNode) : h('p', 'The rules were not reloaded since the server started. The button above, `spillgate reload` and SIGHUP reload them.')));
+      fillOnce(list, reloads, () => (reloads.length ? [reloads.length > 1 && h('p.faint', 'The newest first. The server keeps the last 32.'), ...reloadNodes(reloads)] : h('p', 'The rules were not reloaded since the server started. The button above, ', h('code', 'spillgate reload'), ' and SIGHUP reload them.')));
     } catch (failure) {
       showError(error, failure);
     }
   }
   return {
     title: 'Reloads',
-    element: h('div.view.narrow', h('h1', 'Reloads of the rules'), h('p', 'The server reads its rules files again. If a file has an error, the rules do not change.'), h('div.row', now, done), result, h('p.faint', 'The last 32, the newest first.'), error, list),
+    element: h('div.view.narrow', h('h1', 'Reloads of the rules'), h('p', 'The server reads its rules files again. If a file has an error, the rules do not change.'), h('div.row', now, done), result, error, list),
     update() {
       // After a failure, the next overview leads to another try.
       if (!state.overview || tried === state.overview) return;

@@ -53,9 +53,15 @@ export function refusedShare(limit) {
   return allowed + refused > 0 ? refused / (allowed + refused) : null;
 }
 
+// Whether the limit only counts now, and refuses nothing.
+const onlyCounts = (limit) => Boolean(shadowOf(limit)) || (limit.options.binding ?? 'enforce') !== 'enforce';
+
+// The requests of the last ten minutes that the limit allowed, and those over it. After shadow has ended, what passed in it counts as
+// allowed, so that it does not look as if the limit still refused nothing.
 function tenMinutes(limit) {
-  const { passed, over } = limit.history;
-  if (passed.length) return [sum(passed), sum(over)];
+  const { passed, over, shadow_refused: would } = limit.history;
+  if (passed.length && onlyCounts(limit)) return [sum(passed), sum(over)];
+  if (passed.length) return [sum(passed) + sum(would), Math.max(0, sum(over) - sum(would))];
   return [passedRate(limit) ?? 0, overRate(limit) ?? 0];
 }
 
@@ -77,7 +83,7 @@ export function overNow(limit) {
 
 // What the requests over the limit of the last ten minutes are called.
 export function overBefore(limit) {
-  const [refused, would] = [sum(limit.history.refused), sum(limit.history.shadow_refused)];
+  const [refused, would] = [sum(limit.history.refused), onlyCounts(limit) ? sum(limit.history.shadow_refused) : 0];
   return refused > 0 || would > 0 ? overWords(refused, would) : overNow(limit);
 }
 

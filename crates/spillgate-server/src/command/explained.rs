@@ -202,8 +202,11 @@ impl Explanation {
             text.push_str("    without a limit: allowed and not counted\n");
         }
         for MatchedLimit { limit, replaced } in &rule.limits {
-            let is_replaced = *replaced && !is_blocked;
-            let left_out = if is_replaced { "; left out: another rule of this request replaces it" } else { "" };
+            let left_out = match (is_blocked, replaced) {
+                (true, _) => "; not asked: a block refuses the request",
+                (false, true) => "; left out: another rule of this request replaces it",
+                (false, false) => "",
+            };
             let name = limit.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
             text.push_str(&format!("    limit{}: {}{left_out}\n", clean(&name), clean(&limit.summary())));
         }

@@ -356,6 +356,8 @@ async function forms(found) {
   // An explanation names the block that refuses a caller, and can unblock, block and reset the caller.
   await show(page, '#/explain/api/user_id/31');
   await until(page, '.answer', /^Refused now by a block: user_id=31/);
+  await until(page, '.answered', /^Answer of \d\d:\d\d:\d\d, \d+m?\d*s ago\./);
+  await until(page, '.decision', /^not asked per_user .*Not asked, because the request is refused by a block\.$/);
   await until(page, '#answer .blocked', /^blocked user_id=31 in the domain api, since .* until .*\. This server has refused 1 request because of it\. Reason: floods Unblock/);
   await click(page, '#answer button', /^Unblock/);
   await until(page, '.outcome.good', /^The block of .* in the domain api has ended/);
@@ -485,7 +487,7 @@ async function reloading(found) {
   await until(page, '.outcome.good', /Nothing has changed/);
   console.log('break the rules');
   await reloadUntil(page, '.outcome.bad');
-  await until(page, '.outcome.bad', /^the rules were not reloaded; the earlier rules stay in use/);
+  await until(page, '.outcome.bad', /^The rules were not reloaded\. The earlier rules stay in use\. What to do: correct the errors below in the files, and reload again\.$/);
   await until(page, 'article strong', /unknown key `ky`|did you mean|ky/);
   await until(page, 'article p', /rules\.yaml:\d+:\d+/);
   await page.evaluate(axe);
@@ -493,6 +495,9 @@ async function reloading(found) {
   console.log('repair the rules');
   await reloadUntil(page, 'li.changed');
   await until(page, '.outcome.good', /^The server uses the rules that it has read\.$/);
+  // Of the reloads that have loaded rules, only the newest one is in use.
+  await until(page, '.badge', /^replaced by the reload of \d/);
+  assert.equal((await texts(page, '.badge')).filter((text) => text === 'in use').length, 1);
   await until(page, 'li.changed', /setting insight\.keys changed: hashedplain/);
   await until(page, 'li.changed', /3 per hour.*30 per hour/);
   await page.close();

@@ -28,6 +28,8 @@ pub struct Explained<'p> {
     pub at: Duration,
     pub cost: u64,
     pub verdict: Verdict,
+    /// Whether a block of an operator refuses the request. No limit is asked then.
+    pub blocked: bool,
     pub limits: Vec<ExplainedLimit<'p>>,
 }
 
@@ -89,9 +91,10 @@ impl<'p> ExplainedLimit<'p> {
 }
 
 /// Returns whether a limit of another rule replaces this limit (`replaces`). The store is not asked about such a limit.
+/// False if a block refuses the request: no limit is asked then, replaced or not.
 pub fn is_left_out(explained: &[Explained<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |own: &ExplainedLimit<'_>| own.descriptor == descriptor && std::ptr::eq(own.limit, limit);
-    !explained.iter().any(|explained| explained.limits.iter().any(is_it))
+    !explained.iter().any(|explained| explained.blocked || explained.limits.iter().any(is_it))
 }
 
 /// Fails if the decision came from the fallback, because an explanation needs the decision of the store itself. A
@@ -122,7 +125,7 @@ impl<C: Clock> Service<C> {
         let now = self.limiter.now();
         if let Some(Blocked { plan, decision, .. }) = self.blocked(now, loaded, request) {
             let verdict = Verdict::of(&plan.hits, &[decision], now);
-            return Ok(Explained { at: Duration::ZERO, cost, verdict, limits: Vec::new() });
+            return Ok(Explained { at: Duration::ZERO, cost, verdict, blocked: true, limits: Vec::new() });
         }
         let plan = self.plan(loaded, request, Grants::default())?;
         if plan.separately && plan.descriptors.len() > 1 {
@@ -133,7 +136,7 @@ impl<C: Clock> Service<C> {
             )));
         }
         let (verdict, limits) = self.explain_plan(&plan).await?;
-        Ok(Explained { at: Duration::ZERO, cost, verdict, limits })
+        Ok(Explained { at: Duration::ZERO, cost, verdict, blocked: false, limits })
     }
 
     /// Returns the decisions that the hits of this plan would get now. Blocks are not looked at.

@@ -279,7 +279,7 @@ async fn ask<'p, C: Clock>(
         release(service, &plan.hits, &decisions).await?;
     }
     let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
-    Ok(Explained { at, cost, verdict: answer.verdict, limits })
+    Ok(Explained { at, cost, verdict: answer.verdict, blocked: false, limits })
 }
 
 /// Releases the permits that were taken by these decisions.
