@@ -1,7 +1,7 @@
 //! What the service needs from a store that several servers share. So the service depends on these traits, and not on a
 //! particular store.
 //!
-//! Decisions do not use these traits: a shared store also implements [`Store`](spillgate::Store), and
+//! Decisions do not use these traits: a shared store also implements [`Store`], and
 //! [`Backend::with_fallback`](crate::Backend::with_fallback) compiles the `decide` of this store. The methods here may
 //! be slower, because they are called seldom, or take little time compared with a round trip on the network.
 

@@ -107,7 +107,8 @@ fn rules_are_shown_with_the_line_they_were_written_on() {
                     "summary": "3 per hour, fixed window", "algorithm": "fixed_window", "limit": 3,
                     "window_ns": 3_600_000_000_000_u64, "capacity": 3, "sketch_bytes": null, "file": "rules/api.yaml",
                     "line": 4, "options": {"anchor": "epoch", "segments": null, "hard_capacity": 3, "penalty_ns": 0,
-                    "denied": "free", "lease_ns": 0, "post_paid": false, "exposed": true, "binding": "enforce"}}],
+                    "denied": "free", "lease_ns": 0, "post_paid": false, "exposed": true, "across_regions": "each", "regions": null,
+                    "binding": "enforce"}}],
     });
     assert_eq!(*rule, expected);
     assert!(rules.iter().any(|rule| rule["rule"] == "outer > inner"), "{listing}");

@@ -95,7 +95,6 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let clients = listener::Limits { connections: open_files::allow(&settings), ..settings.limits.clients };
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
-    rule_checks::check_for_server(&settings, &rules).map_err(Failure::Usage)?;
     let regions = regions::start(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     let service = service(&settings, rules, (file.as_ref(), regions.as_ref()), metrics).map_err(Failure::Usage)?;
     let first_answer = store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
@@ -162,6 +161,7 @@ fn service(
     metrics: Arc<Metrics>,
 ) -> Result<Arc<Service>, Problems> {
     let limiter = limiter::open(settings, file, regions)?;
+    rule_checks::check_for_server(settings, &rules)?;
     for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
