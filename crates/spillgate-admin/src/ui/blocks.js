@@ -61,11 +61,16 @@ function endButton(text, of, output, end) {
     const done = await end();
     const row = node.closest('tr');
     if (row) {
-      const [hadFocus, height] = [row.contains(document.activeElement), row.offsetHeight];
+      const [hadFocus, isUnderPointer, height] = [row.contains(document.activeElement), row.matches(':hover'), row.offsetHeight];
       const cell = h('td', { colspan: row.children.length });
       cell.style.height = `${height}px`;
       row.replaceChildren(cell);
       row.className = 'gone';
+      // The browser finds out only with the next frame that the pointer is on the new cell. An update can come before.
+      if (isUnderPointer) {
+        row.classList.add('held');
+        row.addEventListener('pointerleave', () => row.classList.remove('held'), { once: true });
+      }
       // For people who use the keyboard, the focus goes to the title of the list.
       if (hadFocus) focusTitle(row);
     }
@@ -80,7 +85,7 @@ function focusTitle(row) {
   title.focus({ preventScroll: true });
 }
 
-const isInUse = (list) => list.matches(':has(button:hover, button:focus-visible, .gone:hover)');
+const isInUse = (list) => list.matches(':has(button:hover, button:focus-visible, .held)');
 
 function blockRow(entry, output) {
   const name = entryText(entry.key, entry.value);
