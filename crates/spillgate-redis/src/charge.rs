@@ -12,6 +12,7 @@ use spillgate_core::{
     Algorithm, Anchor, Binding, Charge, Charged, ChargedStore, Hit, MAX_CHARGES, Op, OpKind, StoreError,
     StoreErrorKind, Time,
 };
+use tokio::time::Instant;
 
 use crate::command::args::{HitArgs, algorithm};
 use crate::command::bytes::Writer;
@@ -89,9 +90,11 @@ impl RedisStore {
         let Some(first) = charges.first() else { return Ok(()) };
         let call = call(now, charges);
         let key = RedisKey::of(&hit(first));
+        // A script that is missing costs a second call, within the same deadline.
+        let ends_at = Instant::now() + within;
         let send = async |commands| {
             let plain = PlainCommands { commands, key: key.to_string(), slot: key.slot() };
-            self.send_plain(&plain, within).await
+            self.send_plain(&plain, ends_at.saturating_duration_since(Instant::now())).await
         };
         let reply = match send(vec![call.clone()]).await {
             Err(error) if error.kind() == StoreErrorKind::NoScript => {

@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use redis::{ServerError, Value};
 use spillgate_core::{
-    AcrossRegions, Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time,
-    UnclaimedCharge, Verdict,
+    Algorithm, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, StoreErrorKind, Time, UnclaimedCharge,
+    Verdict,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -312,8 +312,9 @@ impl LateTake {
         let refund = |(hit, decision): (&OwnedHit, &Decision)| {
             let op = match hit.op {
                 Op::Take { cost, .. } if decision.receipt.is_some() => Op::Refund { cost, receipt: decision.receipt },
-                // A take by the guaranteed share is settled on the shared bucket, without a take there.
-                Op::Settle { change: change @ 1.., .. } if is_shared(&hit.quota) => {
+                // A take by the guaranteed share is settled on the shared bucket, without a take there. Nobody else settles
+                // a limit that regions share.
+                Op::Settle { change: change @ 1.., .. } if hit.quota.is_shared() => {
                     Op::Refund { cost: change.unsigned_abs(), receipt: None }
                 }
                 _ => return None,
@@ -415,11 +416,6 @@ impl Heir for LateRefund {
             _ => self.lost(),
         }
     }
-}
-
-/// Returns whether regions share the quota. Nobody settles such a limit, except for a take by the guaranteed share.
-fn is_shared(quota: &Quota) -> bool {
-    matches!(quota.across_regions(), AcrossRegions::Shared(_))
 }
 
 fn may_succeed_elsewhere(error: &ServerError) -> bool {

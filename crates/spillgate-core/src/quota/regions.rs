@@ -177,6 +177,13 @@ impl Quota {
         self.across
     }
 
+    /// Returns whether regions have this limit together.
+    #[must_use]
+    #[inline]
+    pub const fn is_shared(&self) -> bool {
+        matches!(self.across, AcrossRegions::Shared(_))
+    }
+
     /// Returns the share that a region always has of a shared bucket, whatever the others admit, as a take of `cost`
     /// units asks for it. Returns `None` for a quota that is no shared bucket, and for a cost of 0 or above the capacity.
     ///

@@ -53,7 +53,7 @@ impl Quota {
     #[must_use]
     pub fn share(&self, nodes: NonZeroU32) -> Quota {
         // What a local store decides is not told to other regions.
-        if matches!(self.across, AcrossRegions::Shared(_)) {
+        if self.is_shared() {
             return Quota { across: AcrossRegions::Each, ..self.clone() }.with_bucket().share(nodes);
         }
         let nodes = u64::from(nodes.get());

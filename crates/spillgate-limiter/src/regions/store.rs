@@ -21,8 +21,8 @@ use std::time::Duration;
 use futures_util::future::Either;
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
-    AcrossRegions, Algorithm, Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, Reason, Receipt, Source, Store,
-    StoreError, Time, Timing, Verdict,
+    Algorithm, Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, Reason, Receipt, Source, Store, StoreError, Time,
+    Timing, Verdict,
 };
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ use super::peers::Peers;
 /// by mistake.
 const BY_SHARE: u64 = 1 << 62;
 
-/// A store of one region, whose limits may be [shared](AcrossRegions::Shared) with other regions.
+/// A store of one region, whose limits may be [shared](spillgate_core::AcrossRegions::Shared) with other regions.
 ///
 /// It decides with the store of the region, and records in its peers what it admitted of shared limits, so that the other
 /// regions are told. If a shared bucket refuses, the region still has its [guaranteed share](Quota::guaranteed): the
@@ -87,13 +87,19 @@ impl<S: Store> RegionStore<S> {
     #[must_use]
     pub fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
         match hit.op {
-            _ if !is_shared(hit) => None,
+            _ if !hit.quota.is_shared() => None,
             Op::Take { .. } | Op::Peek | Op::Reset | Op::Refund { receipt: Some(_), .. } => None,
             Op::Refund { receipt: None, .. } => Some("a limit that regions share is refunded with a receipt only"),
             Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => {
                 Some("a limit that regions share takes no forces, renewals and settlements")
             }
         }
+    }
+
+    /// Returns the other regions, if they have to be told of these hits.
+    #[inline]
+    fn told_of(&self, hits: &[Hit<'_>]) -> Option<&Peers> {
+        self.told.as_deref().filter(|_| hits.iter().any(|hit| hit.quota.is_shared()))
     }
 
     /// Decides a request with a shared limit.
@@ -112,7 +118,7 @@ impl<S: Store> RegionStore<S> {
         }
         let started = Instant::now();
         let all = timing.timeout.unwrap_or(self.timeout);
-        if hits.iter().any(|hit| is_shared(hit) && matches!(hit.op.kind(), OpKind::Refund | OpKind::Reset)) {
+        if hits.iter().any(|hit| hit.quota.is_shared() && matches!(hit.op.kind(), OpKind::Refund | OpKind::Reset)) {
             return self.decide_in_both_states(peers, timing, hits, decisions).await;
         }
         let verdict = self.decide_once((timing, are_keys_known), hits, decisions).await?;
@@ -180,15 +186,14 @@ impl<S: Store> RegionStore<S> {
         }
         let mut settled = settled.iter();
         for ((decision, answer), share) in decisions.iter_mut().zip(taken).zip(&shares) {
-            *decision = match (share, settled.as_slice()) {
-                (Some(_), [bucket, ..]) => {
-                    settled.next();
-                    let mut decision = bucket.with_reason(Reason::Fits);
-                    (decision.allowed, decision.receipt) = (true, answer.receipt.map(by_share));
-                    decision
-                }
-                _ => *answer,
-            };
+            *decision = *answer;
+            if share.is_some()
+                && let Some(bucket) = settled.next()
+            {
+                // What is left is said of the bucket, and the units were taken by the share.
+                *decision = bucket.with_reason(Reason::Fits);
+                (decision.allowed, decision.receipt) = (true, answer.receipt.map(by_share));
+            }
         }
         self.guaranteed.fetch_add(1, Ordering::Relaxed);
         record(peers, hits, decisions, second.source);
@@ -212,7 +217,7 @@ impl<S: Store> RegionStore<S> {
             _ => None,
         };
         let shares: SmallVec<[Option<Quota>; 4]> =
-            hits.iter().map(|hit| if is_shared(hit) { share_of(hit) } else { None }).collect();
+            hits.iter().map(|hit| if hit.quota.is_shared() { share_of(hit) } else { None }).collect();
         let mut both: SmallVec<[Hit<'_>; 4]> = hits.iter().copied().collect();
         for ((i, hit), share) in hits.iter().enumerate().zip(&shares) {
             let Some(share) = share else { continue };
@@ -230,7 +235,7 @@ impl<S: Store> RegionStore<S> {
         let verdict = self.store.decide(timing, &both, &mut answers).await?;
         decisions.copy_from_slice(&answers[..hits.len()]);
         record(peers, hits, decisions, verdict.source);
-        for hit in hits.iter().filter(|hit| is_shared(hit)) {
+        for hit in hits.iter().filter(|hit| hit.quota.is_shared()) {
             if let Op::Refund { cost, receipt: Some(receipt) } = hit.op {
                 peers.refund(hit.key, hit.quota, receipt.at, cost);
             }
@@ -242,8 +247,7 @@ impl<S: Store> RegionStore<S> {
 impl<S: Store> Store for RegionStore<S> {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         let is_plain = matches!(op, OpKind::Take | OpKind::Peek | OpKind::Refund | OpKind::Reset);
-        let is_alone = !matches!(quota.across_regions(), AcrossRegions::Shared(_));
-        (is_alone || is_plain && self.told.is_some()) && self.store.supports(quota, op)
+        (!quota.is_shared() || is_plain && self.told.is_some()) && self.store.supports(quota, op)
     }
 
     fn has_clock(&self) -> bool {
@@ -256,12 +260,10 @@ impl<S: Store> Store for RegionStore<S> {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
-        match &self.told {
+        match self.told_of(hits) {
             // The box keeps the large future of shared limits out of the future of all other requests.
-            Some(peers) if hits.iter().any(is_shared) => {
-                Either::Left(Box::pin(self.decide_told(peers, (timing, false), hits, decisions)))
-            }
-            _ => Either::Right(self.store.decide(timing, hits, decisions)),
+            Some(peers) => Either::Left(Box::pin(self.decide_told(peers, (timing, false), hits, decisions))),
+            None => Either::Right(self.store.decide(timing, hits, decisions)),
         }
     }
 
@@ -271,11 +273,9 @@ impl<S: Store> Store for RegionStore<S> {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
-        match &self.told {
-            Some(peers) if hits.iter().any(is_shared) => {
-                Either::Left(Box::pin(self.decide_told(peers, (timing, true), hits, decisions)))
-            }
-            _ => Either::Right(self.store.decide_known_keys(timing, hits, decisions)),
+        match self.told_of(hits) {
+            Some(peers) => Either::Left(Box::pin(self.decide_told(peers, (timing, true), hits, decisions))),
+            None => Either::Right(self.store.decide_known_keys(timing, hits, decisions)),
         }
     }
 
@@ -285,16 +285,8 @@ impl<S: Store> Store for RegionStore<S> {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Option<Result<Verdict, StoreError>> {
-        if self.told.is_some() && hits.iter().any(is_shared) {
-            return None;
-        }
-        self.store.try_decide(timing, hits, decisions)
+        if self.told_of(hits).is_some() { None } else { self.store.try_decide(timing, hits, decisions) }
     }
-}
-
-#[inline]
-fn is_shared(hit: &Hit<'_>) -> bool {
-    matches!(hit.quota.across_regions(), AcrossRegions::Shared(_))
 }
 
 /// Returns whether the guaranteed share may be asked: all hits are takes whose refusal costs nothing, and only shared
@@ -313,7 +305,7 @@ fn may_ask_share(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
 /// Returns whether a shared bucket refused the hit because too many units are used.
 fn is_full(hit: &Hit<'_>, decision: &Decision) -> bool {
     let is_refused = !decision.allowed && decision.reason == Reason::Exceeded && hit.binding == Binding::Enforce;
-    is_refused && is_shared(hit) && hit.quota.algorithm() == Algorithm::TokenBucket
+    is_refused && hit.quota.is_shared() && hit.quota.algorithm() == Algorithm::TokenBucket
 }
 
 /// Records what the store took of shared limits.
@@ -321,7 +313,7 @@ fn record(peers: &Peers, hits: &[Hit<'_>], decisions: &[Decision], source: Sourc
     if source != Source::Store {
         return;
     }
-    for (hit, decision) in hits.iter().zip(decisions).filter(|(hit, _)| is_shared(hit)) {
+    for (hit, decision) in hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.is_shared()) {
         if let (Op::Take { cost, .. }, Some(receipt)) = (hit.op, decision.receipt) {
             peers.record(hit.key, hit.quota, receipt.at, cost);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use spillgate::rules::{Limit, LimitSketch, Rule, RuleFinding, Rules, Unreleased};
 use spillgate::sketch::Sketch;
 use spillgate::units::{format_bytes, format_duration};
-use spillgate::{AcrossRegions, Algorithm, OnFull, OnStoreFailure, OpKind};
+use spillgate::{Algorithm, OnFull, OnStoreFailure, OpKind};
 
 use super::forward_auth::{self, fits};
 use super::store;
@@ -27,8 +27,7 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
 
 /// Returns an error for each setting that a limit which regions share needs, at the first such limit.
 fn shared_by_regions(settings: &Settings, rules: &Rules) -> Vec<Problem> {
-    let is_shared = |limit: &&Limit| matches!(limit.quota.across_regions(), AcrossRegions::Shared(_));
-    let Some(limit) = limits(rules).find(is_shared) else { return Vec::new() };
+    let Some(limit) = limits(rules).find(|limit| limit.quota.is_shared()) else { return Vec::new() };
     let store = &settings.store;
     let needs = [
         (

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::command::open::{redis, store};
 use crate::command::terminal::Problem;
-use crate::settings::Settings;
+use crate::settings::{Settings, StoreUrl};
 
 /// How often the own store is told what the servers of this region are, and how soon again after a failure.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
@@ -33,9 +33,13 @@ pub(super) struct OtherRegions {
     runtime: Runtime,
 }
 
-/// Starts to tell the other regions. Returns `None` if this is the only region.
+/// Starts to tell the other regions. Returns `None` if this is the only region, or if the store is memory.
 pub(super) fn start(settings: &Settings) -> Result<Option<OtherRegions>, Problem> {
     let (Some(region), Some(_)) = (&settings.regions.name, settings.regions.count()) else { return Ok(None) };
+    // Limits in memory can be split among regions. Nothing is told then.
+    if settings.store.url == StoreUrl::Memory {
+        return Ok(None);
+    }
     let no_resources = |error: io::Error| Problem::no_resources(&error);
     let mut thread = Builder::new_multi_thread();
     let thread = thread.worker_threads(1).thread_name("regions").on_thread_start(stand_aside).enable_all();
