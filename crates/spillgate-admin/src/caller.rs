@@ -14,7 +14,9 @@ use spillgate::rules::LimitDescription;
 use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
-use spillgate_service::explain::{CallerCounter, CallerCounters, CallerValue, ExplainedLimit, UnreadRule};
+use spillgate_service::explain::{
+    CallerCounter, CallerCounters, CallerValue, ExplainedLimit, UnknownName, UnreadRule, unknown_keys,
+};
 use spillgate_service::operator::Block;
 
 use super::in_force::BlockJson;
@@ -59,6 +61,8 @@ struct Answer<'a> {
     shared_left_out: usize,
     unread: Vec<Unread<'a>>,
     unread_left_out: usize,
+    /// Keys that no rule has and no block is on, so they are probably misspelt.
+    unknown: Vec<UnknownName>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +70,8 @@ struct LimitOfCaller<'a> {
     limit: LimitDescription,
     /// The entries that choose the counter.
     entries: &'a [(String, String)],
+    /// Whether all requests of the rule share this counter, whoever sends them.
+    shared: bool,
     /// `enforce` or `shadow`. A limit in shadow refuses nothing.
     binding: &'static str,
     capacity: u64,
@@ -116,7 +122,11 @@ pub(super) async fn caller<C: Clock>(
     }
     let (in_force, now_ms) = (service.operator().in_force(), service.now_ms());
     let blocks = blocks(&in_force, domain, &values, (service.options().bounds.value_bytes, now_ms));
+    let is_blocked = |key: &&str| blocks.iter().any(|block| *block.key == **key);
+    let unknown =
+        unknown_keys(&loaded, domain, values.iter().filter_map(|given| given.key).filter(|key| !is_blocked(key)));
     let answer = Answer {
+        unknown,
         blocks_left_out: blocks.len().saturating_sub(BLOCKS_MAX),
         blocks: blocks.iter().take(BLOCKS_MAX).map(|block| BlockJson::of(block, now_ms)).collect(),
         limits,
@@ -178,6 +188,7 @@ impl<'a> LimitOfCaller<'a> {
         LimitOfCaller {
             limit: LimitDescription::of(counter.rule, limit.limit).on_server(shadow),
             entries: &counter.entries,
+            shared: counter.rule.is_shared(),
             binding: limit.binding.as_str(),
             capacity: decision.limit,
             used: decision.limit.saturating_sub(limit.before.remaining),

@@ -12,6 +12,9 @@ use super::verdict::{Verdict, Who};
 use super::words::{percent, rounded_time};
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
 
+/// What to look at if requests do not come.
+const ELSEWHERE: &str =
+    "If you know that requests come, another rule takes them: an explanation of such a request names it.";
 /// A verdict needs at least this many requests.
 const MIN_REQUESTS: u64 = 100;
 /// A verdict needs requests in at least this many minutes of the last hour.
@@ -119,6 +122,14 @@ impl Judged {
             );
             judged.reason = format!("{never} {}", judged.reason).trim_end().to_owned();
         }
+        // A limit in shadow mode lets pass what it refuses here.
+        let counts = &span.counts;
+        let condition = match counts.unenforced_requests {
+            0 => "",
+            passed if passed >= counts.refused_requests => "If it refused: ",
+            _ => "If it had refused all the time: ",
+        };
+        judged.reason.insert_str(0, condition);
         judged
     }
 }
@@ -144,15 +155,15 @@ impl Judge<'_> {
             let seen = match counts.requests {
                 0 if watched_ns < LONGEST_SPAN_NS => {
                     format!(
-                        "There were no requests since insight of this limit began, {} ago",
+                        "No request was counted since insight of this limit began, {} ago. {ELSEWHERE}",
                         rounded_time(watched_ns)
                     )
                 }
-                0 => "There were no requests in the last hour".to_owned(),
-                1 => "There was 1 request".to_owned(),
-                requests => format!("There were {requests} requests"),
+                0 => format!("No request was counted in the last hour. {ELSEWHERE}"),
+                1 => "There was 1 request.".to_owned(),
+                requests => format!("There were {requests} requests."),
             };
-            let reason = format!("{seen}. A verdict needs {MIN_REQUESTS} requests.");
+            let reason = format!("{seen} A verdict needs {MIN_REQUESTS} requests.");
             return Judged::new(Verdict::TooEarly, with_seen(refused, &reason));
         }
         if self.minutes.asked < MIN_MINUTES {
@@ -166,15 +177,17 @@ impl Judge<'_> {
             return Judged::new(Verdict::NeverPasses, String::new());
         }
         let Some(of_refused) = refused else {
-            return self.needs_windows().unwrap_or_else(|| self.unrefused());
+            // That a limit is hardly used can be said after an hour only.
+            return self.needs_windows(LONGEST_SPAN_NS).unwrap_or_else(|| self.unrefused());
         };
         let mut judged = self.refusing(of_refused);
         judged.reason = with_seen(refused, &judged.reason);
         judged
     }
 
-    /// Returns the verdict if requests have come for less time than `needed_ns`.
-    fn needs(&self, needed_ns: u64) -> Option<Judged> {
+    /// Returns the verdict if requests have come for less time than `needed_ns`. Then it can turn out that a verdict needs
+    /// `longest_ns`, and the reason says so at once, so that nobody waits for a time that moves.
+    fn needs(&self, needed_ns: u64, longest_ns: u64) -> Option<Judged> {
         if needed_ns > LONGEST_SPAN_NS {
             let needed = rounded_time(needed_ns);
             let reason = format!("This limit needs {needed} of requests, and insight keeps 1h.");
@@ -182,20 +195,23 @@ impl Judge<'_> {
         }
         let needed_ns = needed_ns.min(NEARLY_AN_HOUR_NS);
         let (needed, watched) = (rounded_time(needed_ns), rounded_time(self.watched_ns));
+        let longest = rounded_time(longest_ns.clamp(needed_ns, NEARLY_AN_HOUR_NS));
+        let to = if longest == needed { String::new() } else { format!(" to {longest}") };
         (self.watched_ns < needed_ns).then(|| {
             Judged::new(
                 Verdict::TooEarly,
-                format!("Requests came for {watched}. A verdict needs requests for {needed}."),
+                format!("Requests came for {watched}. A verdict needs requests for {needed}{to}."),
             )
         })
     }
 
     /// A time as long as two windows contains one whole window, wherever windows begin.
-    fn needs_windows(&self) -> Option<Judged> {
-        self.needs(match self.reading.limit.window_ns {
+    fn needs_windows(&self, longest_ns: u64) -> Option<Judged> {
+        let windows_ns = match self.reading.limit.window_ns {
             window_ns @ 0..=LONGEST_SPAN_NS => (2 * window_ns).min(LONGEST_SPAN_NS),
             window_ns => window_ns,
-        })
+        };
+        self.needs(windows_ns, longest_ns)
     }
 
     /// Judges a limit that refused requests. The reason does not repeat what was refused.
@@ -210,7 +226,7 @@ impl Judge<'_> {
         let is_little = callers <= REFUSES_LITTLE && refused.share <= REFUSES_LITTLE;
         let is_heavy = kinds.heavy >= MOST * kinds.all && kinds.heavy > 0.0;
         if is_little {
-            match self.needs_windows() {
+            match self.needs_windows(model.judged_ns) {
                 None => return Judged::new(Verdict::Effective, self.effective(refused)),
                 Some(too_early) if !is_heavy => return too_early,
                 Some(_) => {}
@@ -219,7 +235,7 @@ impl Judge<'_> {
         if is_heavy {
             return self.above(refused);
         }
-        if let Some(too_early) = self.needs_windows().or_else(|| self.needs(model.judged_ns)) {
+        if let Some(too_early) = self.needs_windows(model.judged_ns).or_else(|| self.needs(model.judged_ns, 0)) {
             return too_early;
         }
         let unwaited = counts.unwaited_requests as f64
@@ -534,7 +550,7 @@ impl Judge<'_> {
                 format!("{none} How much of the limit they use is not exactly known of some callers{because}.");
             return Judged::new(Verdict::Unclear, reason);
         }
-        if let Some(mut too_early) = self.needs(LONGEST_SPAN_NS) {
+        if let Some(mut too_early) = self.needs(LONGEST_SPAN_NS, 0) {
             too_early.reason = format!("{none} Nobody used half of the limit yet. {}", too_early.reason);
             return too_early;
         }

@@ -72,7 +72,9 @@ impl Verdict {
     #[must_use]
     pub const fn advice(self, who: Who) -> &'static str {
         match (self, who) {
-            (Verdict::TooEarly, Who::Nobody) => "Wait. The reason says what is missing.",
+            (Verdict::TooEarly, Who::Nobody) => {
+                "The reason says what is missing. If it is only time or requests, wait."
+            }
             (Verdict::TooEarly, _) => {
                 "The reason says who was refused, and what a verdict still needs. If that is clear enough, you need not wait."
             }

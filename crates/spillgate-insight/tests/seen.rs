@@ -378,3 +378,16 @@ fn a_limit_without_a_rate_is_unclear_and_not_too_early() {
         assert_eq!((report.verdict, report.suggestion), (Verdict::Unclear, None), "{}", report.reason);
     }
 }
+
+/// A request that another limit refuses takes nothing of this limit. It is asked for, but not allowed.
+#[test]
+fn units_that_another_limit_refused_are_not_allowed_units() {
+    let quota = Quota::per_minute(10).build().expect("the quota is valid");
+    let insight = LimitInsight::new(&quota, Options::default(), at(0.0));
+    let allowed = |passed: bool| Take::of(1, &Decision::allow(10, 9)).of_request(passed);
+    (0..5).for_each(|_| insight.count(at(0.0), 7, &allowed(false)));
+    (0..3).for_each(|_| insight.count(at(0.0), 7, &allowed(true)));
+    let reading = insight.read(at(1.0));
+    assert_eq!((reading.top_allowed.units, reading.top_refused.units), (3, 0));
+    assert_eq!(reading.report().spans[0].counts.requests, 8);
+}

@@ -583,8 +583,8 @@ fn a_program_that_asks_for_many_times_the_rate_while_it_works_is_above_it() {
 #[test]
 fn a_reason_without_requests_says_when_the_counting_began() {
     let (insight, _) = insight(Quota::leaky_bucket(10, 20 * SECOND));
-    let began = "There were no requests since insight of this limit began, 1m30s ago. A verdict needs ";
+    let began = "No request was counted since insight of this limit began, 1m30s ago. If you know that ";
     assert!(report_at(&insight, 90.0).reason.starts_with(began), "{}", report_at(&insight, 90.0).reason);
-    let hour = "There were no requests in the last hour. A verdict needs ";
+    let hour = "No request was counted in the last hour. If you know that requests come, another rule takes them: ";
     assert!(report_at(&insight, 4000.0).reason.starts_with(hour), "{}", report_at(&insight, 4000.0).reason);
 }

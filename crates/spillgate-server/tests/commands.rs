@@ -165,7 +165,7 @@ fn a_rule_is_put_into_shadow_by_its_path() {
     );
     scene.fails(&["shadow", "on", "user_ip", "--domain=api", "--for=1m"], 1, &["did you mean `user_id`?"]);
     scene.fails(&["shadow", "on", "user_id", "--domain=ap", "--for=1m"], 1, &["did you mean the domain `api`?"]);
-    scene.fails(&["shadow", "on", "user_id"], 2, &["--for <DURATION>"]);
+    scene.fails(&["shadow", "on", "user_id"], 2, &["--for <DURATION>", "for example --for 10m"]);
     scene.fails(&["shadow", "on", "user_id", "--for=40d"], 2, &["30d"]);
     scene.fails(&["shadow", "on", "--for=1m"], 2, &["RULE"]);
     scene.fails(&["shadow", "user_id", "--for=1m"], 2, &["on, off"]);
@@ -217,6 +217,7 @@ fn every_name_of_a_rule_that_a_command_prints_is_accepted() {
         insight.split(" (").next().unwrap_or_default(),
         top.split(" (").next().unwrap_or_default(),
         between(&shadows, "time left\n", "  this server"),
+        "per_user",
         between(&reload, "2 rules\n  ", " ("),
     ] {
         assert!(scene.text(&["shadow", "on", name, "--for=1m"]).starts_with("the rule api: user_id counts"), "{name}");
@@ -274,10 +275,16 @@ fn all_limits_and_blocks_of_a_caller_are_listed() {
         blocked.stdout.starts_with("Refused now by 1 block\n  user_id=192.0.2.2 is blocked in all domains"),
         "{blocked:?}"
     );
-    let nothing = scene.text(&["explain", "--caller", "unknown=7"]);
+    let unknown = ["explain", "--caller", "user_ip=7"];
+    scene.fails(&unknown, 2, &["no rule has the key `user_ip`", "did you mean `user_id`?", "--allow-unmatched"]);
+    scene.fails(&[&unknown[..], &["--domain=api"]].concat(), 2, &["no rule of the domain `api` has the key `user_ip`"]);
+    let nothing = scene.text(&[&unknown[..], &["--allow-unmatched"]].concat());
     let rest = "\nnot searched: limits of further values of this caller. Add each value with --caller\n";
     assert_eq!(nothing, format!("No limit and no block has these values\n{rest}"));
     assert_eq!(scene.json(&["explain", "--caller", "user_id=7"], 0)["limits"][0]["capacity"], 2);
+    // A key that has a block is known.
+    scene.text(&["block", "user_ip=7", "--for=1h", "--allow-unmatched"]);
+    assert!(scene.run(&unknown).stdout.starts_with("Refused now by 1 block\n"));
     scene.fails(&["explain", "--caller=a=1", "--caller=a=2"], 2, &["the key `a` has two values"]);
     scene.fails(&["explain", "--caller=a=1", "--descriptor=a=1", "--domain=api"], 2, &["cannot be used with"]);
     scene.fails(&["explain"], 2, &["--domain"]);
@@ -293,7 +300,7 @@ fn shared_limits_are_listed_for_a_caller_and_what_is_left_out_is_said() {
     assert!(asked.starts_with("Nothing refuses this caller now\n"), "{asked}");
     let shared = "\nlimits that all callers share, if their requests have these entries:\n";
     let (_, list) = asked.split_once(shared).expect("there is a shared limit");
-    assert!(list.contains("api: path=/search, limit search  path=/search  0 of 1"), "{list}");
+    assert!(list.contains("api: path=/search, limit search  path=/search (all callers)  0 of 1"), "{list}");
     scene.check(&serde_json::json!({ "path": "/search" }));
     let asked = scene.text(&["explain", "--caller", "user_id=7"]);
     assert!(asked.starts_with("Nothing with these values refuses now, but 1 shared limit may\n"), "{asked}");
@@ -418,6 +425,7 @@ fn a_reload_says_what_changed_or_why_not() {
     let text = scene.text(&["reload"]);
     assert!(text.starts_with("reloaded: 1 file, 1 domain, 2 rules\n  api: user_id ("), "{text}");
     assert!(text.contains("limit per_user changed: 2 per year") && text.contains("-> 7 per year"), "{text}");
+    assert!(text.ends_with("\nnote: insight of 1 changed limit begins again\n"), "{text}");
     scene.folder.write("rules.yaml", &RULES.replace("rate_limit: {name", "rate_limt: {name"));
     let says = [
         "at ",
@@ -459,12 +467,13 @@ fn the_address_of_the_admin_listener_can_come_from_the_environment() {
     let scene = Scene::new(RULES, &[]);
     let admin = scene.server.admin().to_string();
     for command in ["blocks", "insight", "top", "reloads"] {
-        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN", &admin)]);
+        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN_URL", &admin)]);
         assert_eq!((output.code, &*output.stderr), (0, ""), "{command}");
         // The flag wins.
-        let output = scene.folder.run_with(&[command, "--admin=http://127.0.0.1:1"], &[("SPILLGATE_ADMIN", &admin)]);
+        let output =
+            scene.folder.run_with(&[command, "--admin=http://127.0.0.1:1"], &[("SPILLGATE_ADMIN_URL", &admin)]);
         assert!(output.code == 3 && output.stderr.contains("http://127.0.0.1:1 cannot be reached"), "{output:?}");
-        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN", "off")]);
-        assert!(output.code == 2 && output.stderr.contains("`off` in SPILLGATE_ADMIN is no address"), "{output:?}");
+        let output = scene.folder.run_with(&[command], &[("SPILLGATE_ADMIN_URL", "off")]);
+        assert!(output.code == 2 && output.stderr.contains("`off` in SPILLGATE_ADMIN_URL is no address"), "{output:?}");
     }
 }

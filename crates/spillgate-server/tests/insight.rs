@@ -231,7 +231,7 @@ fn a_limit_in_shadow_mode_is_not_said_to_refuse() {
     ask(&server, "ann", 4, 1);
     let output = folder.run_with(&["insight", &format!("--admin=http://{}", server.admin())], &[]).stdout;
     assert!(output.lines().next().is_some_and(|title| title.ends_with(", shadow mode)")), "{output}");
-    assert!(output.contains("too early: if it refused: In the last "), "{output}");
+    assert!(output.contains("too early: If it refused: In the last "), "{output}");
     let counts = "last 1m, 10m, 1h: 4 requests, 2 would be refused (50.0 %); 1 caller, 1 would be refused; ";
     assert!(output.contains(counts), "{output}");
     assert!(output.contains("most units over the limit: ") && !output.contains(" 2 refused"), "{output}");
@@ -262,7 +262,7 @@ fn a_shadow_switch_is_not_said_to_refuse_and_what_was_refused_before_is_told_apa
     let counts = "6 requests, 3 refused (50.0 %), 1 passed in shadow and would be refused (16.7 %); 1 caller, 1 over the limit; ";
     assert!(both.contains(counts), "{both}");
     assert!(
-        both.contains("if it had refused all the time: ") && both.contains("most units over the limit: "),
+        both.contains("If it had refused all the time: ") && both.contains("most units over the limit: "),
         "{both}"
     );
     assert!(run(&["top"]).contains("units over the limit  share"));

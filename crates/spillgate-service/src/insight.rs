@@ -180,6 +180,21 @@ impl Loaded {
         Some((Arc::clone(rule.insight_by.as_ref()?), fillers.read(now)))
     }
 
+    /// Returns how many limits have a new insight in the place of an earlier one, because they or the size of the samples
+    /// have changed.
+    #[must_use]
+    pub fn insights_begun_again(&self, before: &Loaded) -> usize {
+        let before = known(before);
+        let of_rule = |(rule, insights): (&Rule, &InsightsOfRule)| {
+            let Some(before) = before.get(&(&*rule.domain, &*rule.path)) else { return 0 };
+            let is_kept = |insight: &Arc<LimitInsight>| before.iter().any(|(_, old)| Arc::ptr_eq(old, insight));
+            let (watched, kept) = (insights.iter().flatten(), insights.iter().flatten().filter(|one| is_kept(one)));
+            let kept = kept.count();
+            (watched.count() - kept).min(before.len() - kept)
+        };
+        self.rules.rules().zip(&self.insights.by_rule).map(of_rule).sum()
+    }
+
     /// Returns how reports show callers.
     #[must_use]
     pub const fn caller_keys(&self) -> CallerKeys {

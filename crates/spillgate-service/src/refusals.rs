@@ -58,7 +58,8 @@ impl Loaded {
         refusing.sort_by_key(|(refused, ..)| Reverse(*refused));
         let (named, rest) = refusing.split_at(refusing.len().min(LINES_A_MINUTE));
         for (refused, rule, limit) in named {
-            let at = limit.origin.as_ref().unwrap_or(&rule.origin);
+            // The commands and the page name the same place.
+            let at = &rule.origin;
             let (domain, rule, name) = (&*rule.domain, &*rule.path, limit.name.as_deref());
             tracing::info!(refused, domain, rule, name, %at, "this limit has refused requests");
         }

@@ -35,29 +35,40 @@ function refusal(limit) {
   return h('span.badge.bad', limit.retry_after_ns === null ? 'for an unknown time' : `for ${duration(limit.retry_after_ns)}`);
 }
 
-function row({ limit, entries, ...seen }, output, again) {
-  return [[h('strong', limit.label), faint(` ${limit.domain}: ${limit.rule}`)], h('code', entries.map((entry) => entryText(...entry)).join(', ')),
+function row({ limit, entries, shared, ...seen }, output, again) {
+  return [[h('strong', limit.label), faint(` ${limit.domain}: ${limit.rule}${shared ? ', shared by all callers' : ''}`)], h('code', entries.map((entry) => entryText(...entry)).join(', ')),
     ['number', `${count(seen.used)} of ${count(seen.capacity)}`], ['number', count(seen.remaining)], refusal(seen),
     h('span.actions', h('a.button', { href: explainLink(limit.domain, entries) }, 'Explain', h('span.unseen', ` ${limit.label}`)), button(['Reset', h('span.unseen', ` ${limit.label}`)], output, again(() => reset(limit.domain, entries))))];
 }
 
+const more = (number, what) => number > 0 && h('p.faint', `and ${plural(number, what)}`);
+
+const limitTable = (caption, entries, limits, output, again) => table('', caption, ['Limit', entries, 'Used', 'Left', 'Refuses', 'Do'], limits.map((one) => row(one, output, again)));
+
+// Limits that nobody has alone, and keys that are probably misspelt.
+const otherNodes = ({ shared, shared_left_out: left, unknown }, output, again) => [
+  ...unknown.map(({ message, help }) => h('p.warn', `${message[0].toUpperCase()}${message.slice(1)}: ${help}`)),
+  shared.length > 0 && limitTable(h('caption', 'Limits that all callers share, if their requests have these entries'), 'Entries', shared, output, again),
+  more(left, 'more shared limit')].filter(Boolean);
+
 // The blocks and limits of a caller. `again` shows them again, after an action that changes them.
 export function callerNodes(seen, output, again) {
   const { blocks, limits, unread } = seen;
-  const more = (number, what) => number > 0 && h('p.faint', `and ${plural(number, what)}`);
   return [
     ...blocks.map((one) => blockNode(one, output, again)),
     more(seen.blocks_left_out, 'more block'),
-    limits.length > 0 && table('', h('caption.unseen', 'Limits of the caller'), ['Limit', 'Counter', 'Used', 'Left', 'Refuses', 'Do'], limits.map((one) => row(one, output, again))),
+    limits.length > 0 && limitTable(h('caption.unseen', 'Limits of the caller'), 'Counter', limits, output, again),
     more(seen.limits_left_out, 'more limit'),
     unread.length > 0 && h('p', 'Some limits count by further keys. To see them, add a value for: ', unread.flatMap(({ domain, rule, missing }, index) => [index ? '; ' : '', h('code', missing.join(', ')), faint(` (${domain}: ${rule})`)])),
     more(seen.unread_left_out, 'more rule')].filter(Boolean);
 }
 
-function sentence({ blocks, limits }) {
+function sentence({ blocks, limits, shared }) {
   const refusing = limits.filter(isRefusing).length;
   const by = [blocks.length && plural(blocks.length, 'block'), refusing && plural(refusing, 'limit')].filter(Boolean);
   if (by.length) return ['bad', `Refused now by ${by.join(' and ')}`];
+  const may = shared.filter(isRefusing).length;
+  if (may) return ['warn', `Nothing with these values refuses now, but ${plural(may, 'shared limit')} may`];
   return limits.length ? ['good', 'Nothing refuses this caller now'] : ['warn', 'No limit and no block has these values'];
 }
 
@@ -81,7 +92,7 @@ export function callerForm(rules) {
     const seen = await post('/caller', domain.value ? { domain: domain.value.slice(1), values } : { values });
     const [tone, text] = sentence(seen);
     answered.set();
-    found.replaceChildren(h(`h3.answer.${tone}`, { tabindex: '-1' }, text), answered.element, ...callerNodes(seen, output, again));
+    found.replaceChildren(h(`h3.answer.${tone}`, { tabindex: '-1' }, text), answered.element, ...callerNodes(seen, output, again), ...otherNodes(seen, output, again));
     found.querySelector('h3').focus({ preventScroll: true });
     return '';
   }

@@ -225,7 +225,7 @@ export function open([domain, rule, number]) {
       h('p', refusedSentence(insight, words)),
       // The advice would be about this one caller.
       isAll && insight.who === 'one' ? '' : h('p', h('strong', insight.advice)),
-      isAll && insight.verdict !== 'too_early' ? h('p', ofAll(insight.spans.at(-1), words)) : h('p', words === REFUSED ? '' : 'If it refused: ', insight.reason),
+      isAll && insight.verdict !== 'too_early' ? h('p', ofAll(insight.spans.at(-1), words)) : h('p', insight.reason),
       insight.causes && !isAll ? h('p', insight.causes) : '',
       ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
     fillOnce(done, [insight.spans, words, isAll], () => figures(insight.spans, words, isAll));

@@ -43,7 +43,7 @@ pub(super) fn server_argument() -> Arg {
         .long("admin")
         .value_name("URL")
         .default_value(DEFAULT_ADMIN)
-        .help("Admin listener of the server: http://HOST:PORT or unix:/path [env: SPILLGATE_ADMIN]")
+        .help("Admin listener of the server: http://HOST:PORT or unix:/path [env: SPILLGATE_ADMIN_URL]")
 }
 
 /// Returns whether the command line has an address of an admin listener. Without it, the environment can have one.
@@ -225,7 +225,7 @@ fn explain() -> Command {
                     .value_name("KEY=VALUE")
                     .action(ArgAction::Append)
                     .value_parser(caller_value)
-                    .conflicts_with_all(["hash", "cost", "allow-unmatched"])
+                    .conflicts_with_all(["hash", "cost"])
                     .help(
                         "All limits and blocks of a caller. VALUE alone is tried with every key without a `*`, and only \
                          limits that it uses are listed. Repeat the flag for more values",
@@ -293,6 +293,7 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
         "explain" if matches.contains_id("caller") => AdminAction::Caller {
             values: matches.get_many("caller").into_iter().flatten().cloned().collect(),
             domain: text("domain"),
+            allows_unmatched: matches.get_flag("allow-unmatched"),
         },
         "explain" => AdminAction::Explain {
             request: match (text("request"), text("hash")) {

@@ -35,7 +35,7 @@ pub(super) fn command() -> Command {
         )
         .arg(server_argument().action(ArgAction::Append).help(
             "Admin listener of a server: http://HOST:PORT or unix:/path. Repeat the flag for several servers \
-             [env: SPILLGATE_ADMIN, for one server]",
+             [env: SPILLGATE_ADMIN_URL, for one server]",
         ))
         .arg(token_file_argument())
         .arg(json_argument("Print one line of JSON"))

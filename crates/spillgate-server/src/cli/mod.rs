@@ -53,8 +53,15 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
 /// setting.
 ///
 /// If the wrong flag is written as the key of a setting (`--store-url` for `store.url`), the suggestion is the flag of
-/// that setting.
+/// that setting. If a time is missing, the suggestion shows how one is written.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg)
+        && missing.iter().any(|argument| argument.starts_with("--for "))
+    {
+        let tip = "a time from 1s to 30d, after which it ends by itself: for example --for 10m";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        return error;
+    }
     let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
     // A flag that is written correctly, but belongs to another command, has no better form.
     let is_key = |key: &&Key| {

@@ -151,7 +151,7 @@ pub enum AdminAction {
     /// `spillgate explain`
     Explain { request: ExplainedRequest, cost: u64, allows_unmatched: bool },
     /// `spillgate explain --caller`
-    Caller { values: Vec<CallerValue>, domain: Option<String> },
+    Caller { values: Vec<CallerValue>, domain: Option<String>, allows_unmatched: bool },
     /// `spillgate top`
     Top,
     /// `spillgate reload`

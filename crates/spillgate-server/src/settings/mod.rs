@@ -33,6 +33,7 @@ pub use regions::{PeerLogin, PeerSettings, RegionSettings};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::{has_store_password, masked, masked_message};
 pub use store::{Store, StoreTls, StoreUrl};
+pub(crate) use unknown::ADMIN_URL_VARIABLE;
 
 /// All settings, after they were checked.
 ///

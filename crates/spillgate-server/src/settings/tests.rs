@@ -500,7 +500,13 @@ fn a_mistyped_variable_is_an_error_and_one_of_other_software_is_not() {
         let found = with(name).expect_err(name);
         assert_eq!(found[0].help(), help, "{name}");
     }
-    for name in ["SPILLGATE_SERVICE_HOST", "SPILLGATE_PORT_8080_TCP_ADDR", "SPILLGATE_PORT", "SPILLGATE_RELEASE"] {
+    for name in [
+        "SPILLGATE_SERVICE_HOST",
+        "SPILLGATE_PORT_8080_TCP_ADDR",
+        "SPILLGATE_PORT",
+        "SPILLGATE_RELEASE",
+        "SPILLGATE_ADMIN_URL",
+    ] {
         assert!(with(name).is_ok(), "{name}");
     }
 }

@@ -13,6 +13,10 @@ const REMOVED: [(&str, &str); 1] = [(
     "delete this line; windows are counted in the way that `script`, the old default, counted them",
 )];
 
+/// The environment variable with the address of the admin listener that commands ask. It is no setting: the variable of the
+/// setting `admin` says where a server listens, and that is no URL.
+pub(crate) const ADMIN_URL_VARIABLE: &str = "SPILLGATE_ADMIN_URL";
+
 /// Returns the error about the unknown key `name` below `prefix`. The key is written at `at`.
 pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> SettingError {
     let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
@@ -49,7 +53,7 @@ pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> SettingError {
 
 /// Returns how to fix an unknown variable, or `None` if the variable does not look like a mistyped setting.
 pub(super) fn variable_help(variable: &str) -> Option<String> {
-    let bare = variable.strip_prefix("SPILLGATE_")?;
+    let bare = variable.strip_prefix("SPILLGATE_").filter(|_| variable != ADMIN_URL_VARIABLE)?;
     if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {
         let (path, flag) = (key.path, key.flag());
         return Some(format!("put the secret into a file and name the file: {}, `{path}` or --{flag}", key.variable()));

@@ -444,7 +444,7 @@ async function wholeRequests(page) {
   await click(page, 'form button', /^Show its limits$/);
   await until(page, 'h3.answer.bad', /^Refused now by 1 limit$/);
   await click(page, '[aria-labelledby=caller] td button', /^Reset/);
-  await until(page, 'h3.answer.good', /^Nothing refuses this caller now$/);
+  await until(page, 'h3.answer', /^Nothing (refuses this caller|with these values refuses) now/);
   await post('/block', { key: 'user_id', value: '55', for: '1h' });
   assert.equal(await check({ user_id: '55' }), 429);
   await click(page, 'form button', /^Show its limits$/);
@@ -457,6 +457,16 @@ async function wholeRequests(page) {
   await until(page, '[aria-labelledby=caller] .blocked', /This server has refused 1 request because of it\./);
   await click(page, '[aria-labelledby=caller] p button', /^Unblock/);
   await until(page, 'h3.answer.warn', /^No limit and no block has these values$/);
+  // A misspelt key is named. Limits that all callers share are listed apart.
+  await page.$eval('input[name=caller]', (input) => { input.value = ''; });
+  await type(page, 'input[name=caller]', 'user_i=55');
+  await click(page, 'form button', /^Show its limits$/);
+  await until(page, '[aria-labelledby=caller] p.warn', /^No rule has the key `user_i`: did you mean `user_id`\?$/);
+  await until(page, '[aria-labelledby=caller] table', /^Limits that all callers share, .*global api: all=requests, shared by all callers/);
+  // A value with a * is the wildcard of a rule. A block on it would refuse nobody.
+  await paste('{"domain": "api", "descriptors": [{"user_id": "5*"}]}');
+  await until(page, '.answer', /^Allowed now/);
+  assert.equal((await texts(page, '#answer button')).some((text) => text.startsWith('Block')), false);
   await page.evaluate(axe);
   assert.deepEqual(violationTexts('explain', await page.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))), []);
 }

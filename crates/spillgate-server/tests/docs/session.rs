@@ -42,11 +42,7 @@ impl Session {
         let ports = PORTS.iter().map(|port| (*port, free_port())).collect();
         let session = Session { folder, ports, servers: BTreeMap::new(), last_server: None };
         fs::create_dir(session.bin()).expect("the folder can be made");
-        // Commands for operators ask the usual port if the page names none.
-        let (spillgate, admin) = (env!("CARGO_BIN_EXE_spillgate"), session.ports[&6070]);
-        let operator = "block | unblock | blocks | shadow | shadows | reset | explain | top | reload";
-        let asks = format!("case \"$1\" in {operator}) set -- \"$@\" --admin http://127.0.0.1:{admin} ;; esac");
-        session.write_program("spillgate", &format!("{asks}\nexec {spillgate} \"$@\"\n"));
+        session.write_program("spillgate", &format!("exec {} \"$@\"\n", env!("CARGO_BIN_EXE_spillgate")));
         let redis = session.ports[&6379];
         session.write_program("redis-cli", &format!("exec redis-cli -p {redis} \"$@\"\n"));
         let folder = session.folder.path().display();
@@ -189,6 +185,8 @@ impl Session {
         for (name, port) in [("HTTP", 8080), ("GRPC", 8081), ("ADMIN", 6070)] {
             command.env(format!("SPILLGATE_{name}"), format!("127.0.0.1:{}", self.ports[&port]));
         }
+        // Commands for operators ask the usual port if the page names none.
+        command.env("SPILLGATE_ADMIN_URL", format!("http://127.0.0.1:{}", self.ports[&6070]));
         if self.servers.contains_key(&6379) {
             // On a busy machine the store can answer late, so the deadline is longer than the default.
             command.env("SPILLGATE_STORE_DEADLINE", "5s");

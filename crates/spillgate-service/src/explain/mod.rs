@@ -19,7 +19,7 @@ use super::{Grants, Loaded, Service, ServiceError};
 
 pub use caller::{CallerCounter, CallerCounters, CallerValue, UnreadRule};
 pub use json::Explanation;
-pub use unknown::{KnownRules, UnknownName, unknown_names};
+pub use unknown::{KnownRules, UnknownName, unknown_keys, unknown_names};
 
 /// What was decided on one request.
 #[derive(Debug)]

@@ -61,15 +61,22 @@ pub fn unknown_names(rules: &Rules, domain: &str, descriptors: &Pairs<'_>) -> Ve
         return vec![unknown(format!("no rules file has the domain `{domain}`"), domain, &domains, "domains")];
     }
     let unmatched = descriptors.iter().filter(|entries| rules.find(domain, entries).is_none());
-    let asked: BTreeSet<_> = unmatched.flatten().map(|(key, _)| *key).collect();
+    unknown_keys(rules, Some(domain), unmatched.flatten().map(|(key, _)| *key))
+}
+
+/// Returns those of the keys that no rule of the domain has. Without a domain, the rules of all domains are searched.
+#[must_use]
+pub fn unknown_keys<'a>(rules: &Rules, domain: Option<&str>, keys: impl Iterator<Item = &'a str>) -> Vec<UnknownName> {
+    let asked: BTreeSet<_> = keys.collect();
     if asked.is_empty() {
         return Vec::new();
     }
-    let of_domain = rules.rules().filter(|rule| &*rule.domain == domain);
-    let steps: Vec<_> = of_domain.flat_map(|rule| &rule.steps).collect();
+    let searched = rules.rules().filter(|rule| domain.is_none_or(|domain| &*rule.domain == domain));
+    let steps: Vec<_> = searched.flat_map(|rule| &rule.steps).collect();
     let known: BTreeSet<_> = steps.iter().map(|step| &*step.key).collect();
     let missing = asked.into_iter().filter(|key| !steps.iter().any(|step| step.can_match(key)));
-    let no_key = |key| unknown(format!("no rule of the domain `{domain}` has the key `{key}`"), key, &known, "keys");
+    let of_domain = domain.map(|domain| format!(" of the domain `{domain}`")).unwrap_or_default();
+    let no_key = |key| unknown(format!("no rule{of_domain} has the key `{key}`"), key, &known, "keys");
     missing.map(no_key).collect()
 }
 
@@ -111,5 +118,12 @@ mod tests {
         assert_eq!(found("api", &[&[("tier_1", "b")]]), [], "a wildcard fits its key");
         let both = found("api", &[&[("a", "1"), ("user_id", "7")], &[("b", "1")], &[("a", "2")]]);
         assert_eq!(both.len(), 2, "each key once: {both:?}");
+        let in_all: Vec<_> =
+            unknown_keys(&rules, None, ["user_ip", "path", "tier_1"].into_iter()).into_iter().collect();
+        assert_eq!(in_all.len(), 1, "{in_all:?}");
+        assert_eq!(
+            (&*in_all[0].message, &*in_all[0].help),
+            ("no rule has the key `user_ip`", "did you mean `user_id`?")
+        );
     }
 }

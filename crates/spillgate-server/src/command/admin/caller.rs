@@ -4,11 +4,12 @@ use serde::Deserialize;
 use serde_json::json;
 use spillgate::Binding;
 use spillgate::rules::LimitDescription;
+use spillgate_service::explain::UnknownName;
 
 use super::answer::{Failure, Server};
 use crate::cli::CallerValue;
-use crate::command::explained::{Block, nanos};
-use crate::command::terminal::{EXIT_DENIED, EXIT_OK, Table, Terminal, Tone, clean, count};
+use crate::command::explained::{Block, check_names, nanos};
+use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Table, Terminal, Tone, clean, count};
 
 #[derive(Deserialize)]
 struct Caller {
@@ -21,12 +22,14 @@ struct Caller {
     shared_left_out: usize,
     unread: Vec<Unread>,
     unread_left_out: usize,
+    unknown: Vec<UnknownName>,
 }
 
 #[derive(Deserialize)]
 struct Limit {
     limit: LimitDescription,
     entries: Vec<(String, String)>,
+    shared: bool,
     binding: String,
     capacity: u64,
     used: u64,
@@ -45,8 +48,8 @@ struct Unread {
 
 pub(super) fn run(
     server: &Server,
-    values: &[CallerValue],
-    domain: Option<&str>,
+    (values, domain): (&[CallerValue], Option<&str>),
+    allows_unmatched: bool,
     terminal: &mut Terminal,
 ) -> Result<u8, Failure> {
     let value = |CallerValue { key, value }: &CallerValue| match key {
@@ -59,6 +62,9 @@ pub(super) fn run(
     }
     let answer = server.post("/caller", &body, terminal)?;
     let caller: Caller = server.parse(&answer)?;
+    if !allows_unmatched {
+        check_names(&caller.unknown).map_err(|problems| (problems, EXIT_USAGE))?;
+    }
     server.list(&answer, terminal, text)?;
     Ok(if caller.is_refused() { EXIT_DENIED } else { EXIT_OK })
 }
@@ -138,7 +144,7 @@ fn table(who: &str, limits: &[Limit], terminal: &Terminal) -> String {
         let entries: Vec<_> = limit.entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
         table.row([
             (Tone::Plain, clean(&limit.limit.full_name())),
-            (Tone::Title, clean(&entries.join(", "))),
+            (Tone::Title, clean(&entries.join(", ")) + if limit.shared { " (all callers)" } else { "" }),
             (Tone::Plain, format!("{} of {}", limit.used, limit.capacity)),
             (Tone::Plain, limit.remaining.to_string()),
             limit.refusal(),

@@ -16,6 +16,7 @@ use crate::cli::DEFAULT_ADMIN;
 use crate::command::open::secret_file;
 use crate::command::terminal::Problem;
 use crate::runtime::block_on;
+use crate::settings::ADMIN_URL_VARIABLE;
 
 /// A server has to answer within this time.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -138,18 +139,15 @@ pub(super) fn other_status(admin: &Admin, status: StatusCode) -> Problem {
 
 /// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it.
 pub(in crate::command) fn address(flag: Option<&str>) -> Result<Admin, Problem> {
-    let variable = std::env::var(ADMIN_VARIABLE).ok().filter(|value| !value.is_empty());
+    let variable = std::env::var(ADMIN_URL_VARIABLE).ok().filter(|value| !value.is_empty());
     match (flag, variable) {
         (Some(url), _) => Admin::parse(url),
         (None, Some(url)) => Admin::parse(&url).map_err(|_| {
-            Problem::new(format!("`{url}` in {ADMIN_VARIABLE} is no address of an admin listener"), ADDRESS_HELP)
+            Problem::new(format!("`{url}` in {ADMIN_URL_VARIABLE} is no address of an admin listener"), ADDRESS_HELP)
         }),
         (None, None) => Admin::parse(DEFAULT_ADMIN),
     }
 }
-
-/// The environment variable with the address of the admin listener. For a server, it is the setting `admin`.
-const ADMIN_VARIABLE: &str = "SPILLGATE_ADMIN";
 
 const ADDRESS_HELP: &str = "write http://HOST:PORT or unix:/path. An admin listener has no TLS";
 

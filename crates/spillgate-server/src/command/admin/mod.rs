@@ -65,7 +65,9 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
             };
             return explain(server, body, *allows_unmatched, terminal);
         }
-        AdminAction::Caller { values, domain } => return caller::run(server, values, domain.as_deref(), terminal),
+        AdminAction::Caller { values, domain, allows_unmatched } => {
+            return caller::run(server, (values, domain.as_deref()), *allows_unmatched, terminal);
+        }
         AdminAction::Top => {
             let answer = server.get("/top", terminal)?;
             server.list(&answer, terminal, top::text)?;

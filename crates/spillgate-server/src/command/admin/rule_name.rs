@@ -10,13 +10,13 @@ pub(in crate::command) struct NamedRule<'a> {
 }
 
 impl NamedRule<'_> {
-    /// Returns whether `name` is a name of the rule: `user_id`, `api: user_id`, or one of these with a limit of the rule, as
-    /// insight and explain print it.
+    /// Returns whether `name` is a name of the rule: `user_id`, `api: user_id`, one of these with a limit of the rule, as insight
+    /// and explain print it, or only the limit.
     pub(in crate::command) fn has_name(&self, name: &str) -> bool {
         // A name that was printed has no special characters, even if the path has some.
         let (name, path) = (clean(name), self.path);
         let full = format!("{}: {path}", self.domain);
-        let of_limit = |label: &String| [format!("{full}, limit {label}"), format!("{label} ({path})")];
+        let of_limit = |label: &String| [format!("{full}, limit {label}"), format!("{label} ({path})"), label.clone()];
         let names = [path.to_owned(), full.clone()].into_iter().chain(self.labels.iter().flat_map(of_limit));
         names.into_iter().any(|known| clean(&known) == name)
     }
@@ -35,9 +35,9 @@ mod tests {
         }
         for limit in ["per_user", "5 per day"] {
             assert!(rule.has_name(&format!("api: a: \u{1b} > b, limit {limit}")), "{limit}");
-            assert!(rule.has_name(&format!("{limit} (a: \u{1b} > b)")), "{limit}");
+            assert!(rule.has_name(&format!("{limit} (a: \u{1b} > b)")) && rule.has_name(limit), "{limit}");
         }
-        for other in ["", "api", "b", "web: a: \u{1b} > b", "api: a: \u{1b} > b, limit", "per_user"] {
+        for other in ["", "api", "b", "web: a: \u{1b} > b", "api: a: \u{1b} > b, limit", "per_use"] {
             assert!(!rule.has_name(other), "{other}");
         }
     }

@@ -161,8 +161,9 @@ fn find(
         (false, Some(domain)) => nearest(domain, rules.iter().map(|rule| &*rule.domain))
             .map(|near| format!("did you mean the domain `{}`?", clean(near))),
         _ => {
-            let names: Vec<_> =
-                rules.iter().flat_map(|rule| [rule.rule.clone(), format!("{}: {}", rule.domain, rule.rule)]).collect();
+            let paths = rules.iter().flat_map(|rule| [rule.rule.clone(), format!("{}: {}", rule.domain, rule.rule)]);
+            let labels = rules.iter().flat_map(|rule| rule.limits.iter().map(LimitDescription::label));
+            let names: Vec<_> = paths.chain(labels).collect();
             nearest(name, names.iter().map(|name| &**name)).map(|near| format!("did you mean `{}`?", clean(near)))
         }
     };

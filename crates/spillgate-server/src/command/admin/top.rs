@@ -5,7 +5,7 @@ use spillgate::insight::TopCallers;
 use spillgate::rules::LimitDescription;
 
 use crate::command::insight::page::By;
-use crate::command::insight::render::{Over, SHARED, push_line, title};
+use crate::command::insight::render::{Over, push_line, shared, title};
 use crate::command::terminal::{Table, Terminal, Tone, clean, percent, thousands};
 
 #[derive(Deserialize)]
@@ -47,8 +47,9 @@ pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
             let by = format!(" by {}", clean(key));
             text.push_str(&callers(&format!("{refused}{by}"), over, terminal));
             text.push_str(&callers(&format!("allowed units{by}"), allowed, terminal));
-        } else if limit.shared {
-            push_line(&mut text, &format!("  {SHARED}"), terminal.width());
+        }
+        if limit.shared {
+            push_line(&mut text, &format!("  {}", shared(limit.by.is_some())), terminal.width());
         }
     }
     text

@@ -117,7 +117,8 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
 
 /// Returns the limits of the rule and of the domain that the command line names.
 fn chosen(limits: Vec<Limit>, insight: &Insight) -> Result<Vec<Limit>, Problem> {
-    let rules: Vec<_> = limits.iter().flat_map(|limit| [limit.name.rule.clone(), limit.name.rule_name()]).collect();
+    let rules: Vec<_> =
+        limits.iter().flat_map(|limit| [limit.name.rule.clone(), limit.name.rule_name(), limit.name.label()]).collect();
     let is_chosen = |limit: &Limit| {
         let LimitDescription { domain, rule: path, .. } = &limit.name;
         let named = || NamedRule { domain, path, labels: vec![limit.name.label()] };

@@ -89,7 +89,7 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let report = &reported.report;
     let passes = reported.limit.name.options.passing().is_some();
     let mut lines = vec![title(&reported.limit.name, terminal)];
-    lines.extend(verdict(report, passes, terminal));
+    lines.extend(verdict(report, terminal));
     lines.push(advice(report.verdict, report.who));
     lines.extend(spans(report, passes));
     let [.., hour] = &report.spans;
@@ -98,15 +98,19 @@ fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     lines.extend(tops(units, "", [&report.top_refused, &report.top_allowed]));
     if let Some(By { key, allowed, refused }) = &reported.limit.by {
         lines.extend(tops(units, &format!(" by {}", clean(key)), [refused, allowed]));
-    } else if reported.limit.shared && hour.counts.requests > 0 {
-        lines.push(format!("  {SHARED}"));
+    }
+    if reported.limit.shared && hour.counts.requests > 0 {
+        lines.push(format!("  {}", shared(reported.limit.by.is_some())));
     }
     lines
 }
 
-/// What to do if all requests of a rule share one counter.
-pub(crate) const SHARED: &str = "All requests of this rule share one counter, so they count as one caller. The setting insight_by: KEY of the rule shows which \
-     values of KEY fill it.";
+/// Returns the line about a rule whose requests share one counter. `has_by` says whether the rule has `insight_by`.
+pub(crate) fn shared(has_by: bool) -> String {
+    let by = "The setting insight_by: KEY of the rule shows which values of KEY fill it.";
+    let shared = "All requests of this rule share one counter, so they count as one caller.";
+    if has_by { shared.to_owned() } else { format!("{shared} {by}") }
+}
 
 /// Returns the counts of each span. Spans with the same counts share a line.
 fn spans(report: &Report, passes: bool) -> Vec<String> {
@@ -139,17 +143,10 @@ pub(crate) fn verdict_name(verdict: Verdict, who: Who, terminal: &Terminal) -> S
     terminal.paint(tone, &verdict.words_with(who))
 }
 
-/// Returns the lines with the verdict, its reason, and what can be the cause. `passes` says whether requests over the
-/// limit pass.
-pub(crate) fn verdict(report: &Report, passes: bool, terminal: &Terminal) -> impl Iterator<Item = String> {
-    let [.., hour] = &report.spans;
-    let condition = match Over::of_span(hour, passes) {
-        Over::Refused => "",
-        Over::WouldBeRefused => "if it refused: ",
-        Over::Both => "if it had refused all the time: ",
-    };
+/// Returns the lines with the verdict, its reason, and what can be the cause.
+pub(crate) fn verdict(report: &Report, terminal: &Terminal) -> impl Iterator<Item = String> {
     let name = verdict_name(report.verdict, report.who, terminal);
-    let verdict = format!("  {name}: {condition}{}", clean(&report.reason));
+    let verdict = format!("  {name}: {}", clean(&report.reason));
     let causes = report.causes.map(|causes| format!("  cause: {causes}"));
     [Some(verdict), causes].into_iter().flatten()
 }

@@ -140,7 +140,7 @@ fn period(lines: &mut Lines<'_>, report: &LimitReport, period: &Period) {
     let length = format_duration(Duration::from_nanos(hour.span_ns));
     let which = if report.refused_requests > 0 { "with the most refusals" } else { "of the highest use" };
     lines.push(&format!("  the hour {which}, up to {} UTC:", date_time(period.to_ns)));
-    verdict(insight, passes, lines.terminal).for_each(|line| lines.push(&line));
+    verdict(insight, lines.terminal).for_each(|line| lines.push(&line));
     lines.push(&format!("    last {length}: {}", counts(hour, passes)));
     for figure in figures(hour) {
         let error = match period.burst_error_units {

@@ -109,7 +109,13 @@ impl Reloader {
             None => self.service.replace_rules(rules),
         }
         // A line about a reload is written when the new rules are in use, so that a reader of the log can rely on it.
-        log_lost_counts(&before, &self.service.rules());
+        let after = self.service.rules();
+        log_lost_counts(&before, &after);
+        match after.insights_begun_again(&before) {
+            0 => {}
+            1 => notes.add(|| "insight of 1 changed limit begins again".to_owned()),
+            limits => notes.add(|| format!("insight of {limits} changed limits begins again")),
+        }
         let domains = domains.len();
         tracing::info!(
             files,
