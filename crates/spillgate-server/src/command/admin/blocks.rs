@@ -6,6 +6,7 @@ use spillgate::rules::path_keys;
 use spillgate::text::nearest;
 
 use super::answer::{Failure, Server};
+use super::rule_name::Rules;
 use super::{add, copy_line};
 use crate::cli::BlockedEntry;
 use crate::command::explained::{left, scope_words, where_words};
@@ -124,17 +125,6 @@ pub(super) fn list(page: &Blocks, terminal: &Terminal) -> String {
     format!("{}\n{blocks} of at most {}, {scope}\n{rest}", table.text(true, terminal), thousands(page.max))
 }
 
-#[derive(Deserialize)]
-struct Rules {
-    rules: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-struct Rule {
-    domain: String,
-    rule: String,
-}
-
 /// Fails if no rule has the key or the domain of a block, because it is probably misspelt. A block needs no rule, so
 /// `--allow-unmatched` makes it without this check.
 fn check_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -142,21 +132,15 @@ fn check_names(server: &Server, key: &str, domain: Option<&str>, terminal: &mut 
     let Rules { rules } = server.parse(&answer)?;
     let of_domain: Vec<_> = rules.iter().filter(|rule| domain.is_none_or(|domain| rule.domain == domain)).collect();
     let keys: Vec<String> = of_domain.iter().flat_map(|rule| path_keys(&rule.rule)).collect();
+    // A wildcard in a key can be any key.
     let (what, near) = match domain {
         Some(domain) if of_domain.is_empty() => {
             (format!("domain `{domain}`"), nearest(domain, rules.iter().map(|rule| &*rule.domain)))
         }
-        _ if of_domain.iter().any(|rule| rule.has_key(key)) => return Ok(()),
+        _ if keys.iter().any(|known| known == key || known.contains('*')) => return Ok(()),
         _ => (format!("key `{key}`"), nearest(key, keys.iter().map(String::as_str))),
     };
     let near = near.map(|near| format!("did you mean `{}`? ", clean(near))).unwrap_or_default();
     let help = format!("{near}If requests have it although no rule does, add --allow-unmatched");
     Err((Problem::new(format!("no rule has the {what}, so nothing was blocked"), help).into(), EXIT_USAGE))
-}
-
-impl Rule {
-    /// Returns whether an entry of the rule's path can have this key. A wildcard in a key can be any key.
-    fn has_key(&self, key: &str) -> bool {
-        path_keys(&self.rule).iter().any(|known| known == key || known.contains('*'))
-    }
 }

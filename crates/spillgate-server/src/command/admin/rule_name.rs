@@ -1,6 +1,29 @@
 //! Finds a rule by any name that a command prints for it or for one of its limits.
 
+use serde::Deserialize;
+use spillgate::rules::LimitDescription;
+
 use crate::command::terminal::clean;
+
+/// The answer of `GET /rules`.
+#[derive(Deserialize)]
+pub(super) struct Rules {
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Rule {
+    pub(super) domain: String,
+    pub(super) rule: String,
+    pub(super) limits: Vec<LimitDescription>,
+}
+
+impl Rule {
+    pub(super) fn named(&self) -> NamedRule<'_> {
+        let labels = self.limits.iter().map(LimitDescription::label).collect();
+        NamedRule { domain: &self.domain, path: &self.rule, labels }
+    }
+}
 
 /// A rule with the labels of its limits.
 pub(in crate::command) struct NamedRule<'a> {

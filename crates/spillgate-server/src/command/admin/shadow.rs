@@ -6,7 +6,7 @@ use spillgate::rules::LimitDescription;
 use spillgate::text::nearest;
 
 use super::answer::{Failure, Server, usage};
-use super::rule_name::NamedRule;
+use super::rule_name::{NamedRule, Rule, Rules};
 use super::{add, copy_line};
 use crate::cli::RuleName;
 use crate::command::explained::{left, scope_words};
@@ -94,25 +94,6 @@ pub(super) fn run(
             None => format!("the shadow of {name} has ended, {scopes}"),
         }
     })
-}
-
-#[derive(Deserialize)]
-struct Rules {
-    rules: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-struct Rule {
-    domain: String,
-    rule: String,
-    limits: Vec<LimitDescription>,
-}
-
-impl Rule {
-    fn named(&self) -> NamedRule<'_> {
-        let labels = self.limits.iter().map(LimitDescription::label).collect();
-        NamedRule { domain: &self.domain, path: &self.rule, labels }
-    }
 }
 
 /// Returns the domain and the path of the only rule with this name.
