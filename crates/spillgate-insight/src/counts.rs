@@ -19,8 +19,8 @@ const fn slot_ns(span: usize) -> u64 {
     SPANS_NS[span] / (SLOTS as u64 - 1)
 }
 
-/// The counts of one slot of time. `used` and all of `counts` but its last number, which most takes change, are in one
-/// cache line.
+/// The counts of one slot of time. `used` and all of `counts` but its last two numbers, which most takes change, are in
+/// one cache line.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(super) struct Slot {
@@ -38,6 +38,9 @@ impl Slot {
         counts.units = counts.units.saturating_add(take.units);
         if !take.refused {
             self.used = self.used.max(take.used());
+            if take.is_refused_elsewhere() {
+                counts.refused_elsewhere_requests += 1;
+            }
         } else {
             counts.refused_requests += 1;
             counts.refused_units = counts.refused_units.saturating_add(take.units);

@@ -259,6 +259,11 @@ impl Judge<'_> {
             let reason = format!("This caller cannot be judged: {}.", self.unknown_because(refused, true));
             return Judged::new(Verdict::Unclear, reason);
         }
+        if judged == 0.0 {
+            let reason =
+                format!("None of the refused callers can be judged: {}.", self.unknown_because(refused, false));
+            return Judged::new(Verdict::Unclear, reason);
+        }
         if 2.0 * judged < kinds.all {
             let reason = format!(
                 "{} can be judged. Of the others, {}.",
@@ -492,10 +497,15 @@ impl Judge<'_> {
         if kind != Kind::Unknown || !caller.paid_lower || caller.burst.1.is_none() {
             return kind;
         }
-        let (little, got) =
-            (self.little_of_rate(refused, caller), self.reading.top_allowed.units_at_most(caller.id) as f64);
+        let (little, got) = (self.little_of_rate(refused, caller), self.got_at_most(caller));
         let is_long = little >= LITTLE * rate * judged_ns as f64;
         if is_long && got <= little { Kind::Spare } else { Kind::Unknown }
+    }
+
+    /// Returns the most units that this limit allowed a caller, whether another limit refused their requests or not.
+    fn got_at_most(&self, caller: &SampledCaller) -> f64 {
+        let allowed = &self.reading.top_allowed;
+        allowed.units_at_most(caller.id).saturating_add(allowed.refused_elsewhere) as f64
     }
 
     /// Returns how many units are little for a caller of the sample, compared with the rate since its first request.
@@ -527,10 +537,16 @@ impl Judge<'_> {
         let at_most = highest(&mut callers.iter().map(|caller| used_share(caller, model).1)).max(others.1);
         let percent = |share: f64| (share * 100.0).ceil().min(100.0);
         if at_least >= HARDLY_USED {
-            let percent = percent(at_least);
+            let windows = callers.iter().filter_map(|caller| caller.window);
+            let in_window = windows.fold(0, |most, window| most.max(window.0)) as f64 / model.limit as f64;
+            let when = match at_least {
+                _ if in_window >= at_least => "in one window",
+                _ if others.0 >= at_least => "on average",
+                _ => "at once",
+            };
             return Judged::new(
                 Verdict::Effective,
-                format!("{none} A caller used {percent} % of its limit, in a window or at once."),
+                format!("{none} A caller used {} % of its limit {when}.", percent(at_least)),
             );
         }
         if at_most >= HARDLY_USED {

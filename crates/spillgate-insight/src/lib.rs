@@ -165,6 +165,11 @@ impl Take {
         Take { store_ns: time.as_nanos(), ..self }
     }
 
+    /// Returns whether this limit allowed the request and another one refused it.
+    const fn is_refused_elsewhere(&self) -> bool {
+        self.may_return && !self.refused
+    }
+
     /// Returns the units of the limit that are used after the request.
     const fn used(&self) -> u64 {
         self.limit.saturating_sub(self.remaining)

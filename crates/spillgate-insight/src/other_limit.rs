@@ -60,7 +60,7 @@ impl Reading {
         }
         let own_burst = model.has_own_burst().then_some(model.capacity);
         let limit = Suggestion::valid(model, limit, own_burst)?.limit;
-        let other = Other::new(model, limit);
+        let other = Other::new(self, limit);
         let of = |is: &dyn Fn(&SampledCaller) -> bool| Estimate::of(&hour.sampled, is);
         let (asked, refused) = (of(&|_| true), of(&|caller| caller.refused));
         if asked.value == 0.0 {
@@ -77,7 +77,12 @@ impl Reading {
             rounded_time(self.now_ns.saturating_add(1).saturating_sub(self.since_ns).min(SPANS_NS[SPANS_NS.len() - 1])),
             refused.value.round(),
         );
-        let mut text = vec![self.changes(&other, limit), total];
+        let changes =
+            if limit == model.limit { format!("{limit} is the limit now.") } else { self.changes(&other, limit) };
+        let mut text = vec![changes, total];
+        if hour.counts.unenforced_requests > 0 {
+            text.push("Requests over the limit that it let pass in shadow count as refused here.".to_owned());
+        }
         if hour.counts.oversized_requests > 0 {
             text.push(format!("Requests that cost more than {} at once are not counted here.", model.capacity));
         }
@@ -106,7 +111,12 @@ impl Reading {
                 0 if unknown.0.is_empty() => "no other callers would be refused than today".to_owned(),
                 0 => "no other caller would be refused for certain".to_owned(),
                 number => {
-                    format!("{} that {} not refused would be refused{}", callers(number), was(number), more.named(self))
+                    format!(
+                        "{} that {} not refused would be refused{}",
+                        callers(number),
+                        was(number),
+                        more.named(self, false)
+                    )
                 }
             };
             return format!("{instead}, {now}.{}", unknown.unknown(self));
@@ -129,7 +139,7 @@ impl Reading {
             number => format!(
                 "{} refused in the last {time} would not be refused{}. These are {} of {}",
                 part_of_callers(number, before.0.len()),
-                passing.named(self),
+                passing.named(self, false),
                 passing.units(),
                 refused_units(before.units())
             ),
@@ -152,8 +162,9 @@ impl<'a> Chosen<'a> {
         self.0.iter().fold(0, |units, caller| units.saturating_add(caller.refused_units))
     }
 
-    /// Returns the first callers as text, with their refused units. Empty if the reading hides callers.
-    fn named(&self, reading: &Reading) -> String {
+    /// Returns the first callers as text, with their refused units, and if `shows_range` with the units that they want in a
+    /// window. Empty if the reading hides callers.
+    fn named(&self, reading: &Reading, shows_range: bool) -> String {
         if reading.hides_callers {
             return String::new();
         }
@@ -162,7 +173,12 @@ impl<'a> Chosen<'a> {
             let name = known.find(|top| top.id == caller.id).and_then(|top| top.name.clone());
             let name = name.unwrap_or_else(|| format!("hash {}", caller.id));
             let units = caller.refused_units;
-            if units > 0 { format!("{name} ({})", refused_units(units)) } else { name }
+            let refused = (units > 0).then(|| refused_units(units));
+            let wants = caller.window.filter(|(least, most)| shows_range && least < most);
+            let wants =
+                wants.map(|(least, most)| format!("{least} to {most} in {}", rounded_time(reading.limit.window_ns)));
+            let known: Vec<_> = refused.into_iter().chain(wants).collect();
+            if known.is_empty() { name } else { format!("{name} ({})", known.join("; ")) }
         };
         let names: Vec<_> = self.0.iter().take(NAMED).map(named).collect();
         let more = self.0.len().saturating_sub(NAMED);
@@ -176,8 +192,8 @@ impl<'a> Chosen<'a> {
             return String::new();
         }
         let why =
-            "Only a range of what they need is known, for example because a request after a refusal can be a retry";
-        format!(" For {}, nobody can know it{}. {why}.", callers(self.0.len()), self.named(reading))
+            "Only a range of what they want is known, for example because a request after a refusal can be a retry";
+        format!(" For {}, nobody can know it{}. {why}.", callers(self.0.len()), self.named(reading, true))
     }
 }
 
@@ -205,8 +221,9 @@ const fn was(number: usize) -> &'static str {
     if number == 1 { "was" } else { "were" }
 }
 
-/// The limit of a model with another number of units.
+/// The limit of a reading with another number of units.
 struct Other<'a> {
+    reading: &'a Reading,
     model: &'a Model,
     limit: f64,
     /// The most that can be used at one time.
@@ -214,11 +231,12 @@ struct Other<'a> {
 }
 
 impl Other<'_> {
-    fn new(model: &Model, limit: u64) -> Other<'_> {
+    fn new(reading: &Reading, limit: u64) -> Other<'_> {
+        let model = &reading.limit;
         let limit = limit as f64;
         // A soft limit admits a share of its limit more.
         let burst = if model.has_own_burst() { model.burst } else { model.burst / model.limit as f64 * limit };
-        Other { model, limit, burst }
+        Other { reading, model, limit, burst }
     }
 
     /// Returns whether the other limit certainly refuses none of the caller's requests.
@@ -229,6 +247,10 @@ impl Other<'_> {
         }
         // Other servers have also seen requests of this caller, so its demand is not known.
         let Some(burst) = caller.burst.1 else { return false };
+        // A limit that is not lower refuses nobody whom this one did not refuse.
+        if !caller.refused && self.limit >= self.model.limit as f64 {
+            return true;
+        }
         if self.model.has_windows() {
             return caller.window.is_none_or(|(_, upper)| upper as f64 <= self.burst);
         }
@@ -240,8 +262,23 @@ impl Other<'_> {
         2.0 * window <= self.burst && window <= self.limit
     }
 
+    /// Returns whether the caller got more units than the other limit admits in the same time. What it got was no retry.
+    fn admits_less(&self, caller: &SampledCaller) -> bool {
+        let got = &self.reading.top_allowed;
+        let time = self.reading.now_ns.saturating_add(1).saturating_sub(got.since_ns);
+        // The time touches one window more than it has, and one more at the other end.
+        let windows =
+            time as f64 / self.model.window_ns.max(1) as f64 + if self.model.has_windows() { 2.0 } else { 0.0 };
+        let burst = if self.model.has_windows() { 0.0 } else { self.burst };
+        let most = if self.model.has_windows() { self.burst } else { self.limit } * windows + burst;
+        self.model.window_ns > 0 && got.units_of(caller.id) as f64 > most
+    }
+
     /// Returns whether the other limit certainly refuses a request of the caller.
     fn refuses(&self, caller: &SampledCaller) -> bool {
+        if self.admits_less(caller) {
+            return true;
+        }
         let of_window = caller.window.map_or(0.0, |(lower, _)| lower as f64);
         if self.model.has_windows() {
             return of_window > self.burst;

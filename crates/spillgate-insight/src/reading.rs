@@ -73,6 +73,9 @@ pub struct Counts {
     // A server of an older version does not say it.
     #[serde(default)]
     pub unenforced_requests: u64,
+    /// Requests that this limit allowed and another limit refused. They take nothing of this limit.
+    #[serde(default)]
+    pub refused_elsewhere_requests: u64,
 }
 
 /// The sampled callers of a limit.
@@ -139,6 +142,10 @@ pub struct TopCallers {
     pub since_ns: u64,
     /// The units of all callers.
     pub units: u64,
+    /// In the list of allowed units: the units of requests that this limit allowed and another limit refused. They take
+    /// nothing of this limit, so they are not in `units`.
+    #[serde(default)]
+    pub refused_elsewhere: u64,
     /// Each count is too low by at most this many units. Every caller with more units than this is in the list.
     pub missing: u64,
     /// The callers, those with the most units first.
@@ -230,6 +237,8 @@ impl Counts {
         self.unwaited_requests = self.unwaited_requests.saturating_add(other.unwaited_requests);
         self.oversized_units = self.oversized_units.saturating_add(other.oversized_units);
         self.unenforced_requests = self.unenforced_requests.saturating_add(other.unenforced_requests);
+        self.refused_elsewhere_requests =
+            self.refused_elsewhere_requests.saturating_add(other.refused_elsewhere_requests);
     }
 }
 
@@ -340,6 +349,7 @@ impl TopCallers {
     /// Adds other counts, for example of another server. The callers with the most units are then first.
     pub fn merge(&mut self, other: &TopCallers) {
         self.since_ns = self.since_ns.min(other.since_ns);
+        self.refused_elsewhere = self.refused_elsewhere.saturating_add(other.refused_elsewhere);
         self.add((other.units, other.missing, other.callers.iter().cloned()));
     }
 

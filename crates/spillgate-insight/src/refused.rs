@@ -53,7 +53,8 @@ impl<'a> Refused<'a> {
         let of_hour = counts.refused_units.saturating_sub(counts.oversized_units);
         let has_units = top.units > 0 && top.units as f64 >= MOST_ARE_OLDER * of_hour as f64;
         let (refused, all) = if has_units {
-            (top.units, reading.top_allowed.units.saturating_add(top.units))
+            let allowed = &reading.top_allowed;
+            (top.units, allowed.units.saturating_add(allowed.refused_elsewhere).saturating_add(top.units))
         } else {
             (refused_requests, counts.requests.saturating_sub(counts.oversized_requests))
         };
@@ -212,6 +213,9 @@ impl<'a> Refused<'a> {
         let about = if asked.relative_error > 0.0 { "about " } else { "" };
         let was = if refused.value.round() == 1.0 { "was" } else { "were" };
         let callers = if asked.value.round() == 1.0 { "other caller" } else { "other callers" };
+        if refused.value == 0.0 && asked.relative_error == 0.0 {
+            return format!("Without {them}: of {} {callers}, none was refused.", asked.value.round());
+        }
         format!(
             "Without {them}: of {about}{} {callers}, {about}{} {was} refused at least once, with {} of their units.",
             asked.value.round(),
@@ -228,7 +232,9 @@ impl<'a> Refused<'a> {
             let highest = list.units.saturating_sub(known);
             (highest.saturating_sub(missing) as f64, highest as f64)
         };
-        let (refused, allowed) = (without(&self.reading.top_refused), without(&self.reading.top_allowed));
+        let (refused, mut allowed) = (without(&self.reading.top_refused), without(&self.reading.top_allowed));
+        // Whose units another limit refused is not known.
+        allowed.1 += self.reading.top_allowed.refused_elsewhere as f64;
         let share = |refused: f64, allowed: f64| if refused > 0.0 { refused / (refused + allowed) } else { 0.0 };
         between(share(refused.0, allowed.1), share(refused.1, allowed.0))
     }

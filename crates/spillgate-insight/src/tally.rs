@@ -69,11 +69,13 @@ impl Tally {
             (began_ns, std::mem::take(&mut self.slot))
         });
         self.slot.count(model, take);
-        // Another limit refused the request, so it takes nothing of this limit.
-        let takes_nothing = take.may_return && !take.refused;
-        if take.units > 0 && !takes_nothing && !take.is_oversized(model) {
-            let top = if take.refused { &mut self.refused } else { &mut self.allowed };
-            top.add(now_ns, hash, take.units, name);
+        if take.units > 0 && !take.is_oversized(model) {
+            if take.is_refused_elsewhere() {
+                self.allowed.add_elsewhere(now_ns, take.units);
+            } else {
+                let top = if take.refused { &mut self.refused } else { &mut self.allowed };
+                top.add(now_ns, hash, take.units, name);
+            }
         }
         ended
     }

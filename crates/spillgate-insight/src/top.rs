@@ -46,6 +46,8 @@ struct List {
     /// The sum of what was subtracted from each count. Counts are too low by at most this much.
     missing: u64,
     units: u64,
+    /// The units that another limit refused.
+    elsewhere: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +100,12 @@ impl Top {
         }
     }
 
+    /// Adds units that another limit refused. They are of no caller.
+    pub(super) fn add_elsewhere(&mut self, now_ns: u64, units: u64) {
+        self.pass(now_ns);
+        self.now.elsewhere = self.now.elsewhere.saturating_add(units);
+    }
+
     /// Lets time pass until `now_ns`.
     #[inline]
     fn pass(&mut self, now_ns: u64) {
@@ -121,8 +129,10 @@ impl Top {
     /// Adds the callers of both half hours to `top`.
     pub(super) fn read(&mut self, now_ns: u64, top: &mut TopCallers) {
         self.pass(now_ns);
-        top.add(self.before.read());
-        top.add(self.now.read());
+        for list in [&self.before, &self.now] {
+            top.refused_elsewhere = top.refused_elsewhere.saturating_add(list.elsewhere);
+            top.add(list.read());
+        }
     }
 }
 
@@ -135,13 +145,14 @@ impl List {
             unnamed: 0,
             missing: 0,
             units: 0,
+            elsewhere: 0,
         }
     }
 
     fn clear(&mut self) {
         self.counted.clear();
         self.names.clear();
-        (self.missing, self.units, self.unnamed) = (0, 0, 0);
+        (self.missing, self.units, self.elsewhere, self.unnamed) = (0, 0, 0, 0);
     }
 
     fn keep_names(&mut self, named: bool) {

@@ -119,7 +119,8 @@ fn the_text_names_the_callers_that_another_limit_changes() {
         "{more}"
     );
     let unknown = text(&reading, 12);
-    let named = format!("For 1 caller, nobody can know it: hash {refused} (4 refused units). Only a range");
+    let named =
+        format!("For 1 caller, nobody can know it: hash {refused} (4 refused units; 11 to 14 in 1m). Only a range");
     assert!(unknown.contains("no caller of the 1 refused in the last ") && unknown.contains(&named), "{unknown}");
     let less = text(&reading, 5);
     assert!(
@@ -132,5 +133,32 @@ fn the_text_names_the_callers_that_another_limit_changes() {
     for limit in [5, 12, 20] {
         let text = text(&reading, limit);
         assert!(!text.contains(&refused.to_string()) && !text.contains(&passed.to_string()), "{text}");
+    }
+}
+
+/// What a caller got was no retry. So if it got more than another limit admits, that limit refuses it, even if nobody knows
+/// what its refused requests were.
+#[test]
+fn a_limit_below_what_a_caller_got_refuses_it_for_certain() {
+    // For ten minutes, the caller asks for 20 units in each minute, one at a time, and gets 10 of them.
+    let asked: Vec<Asked> = (0..200).map(|at| (Duration::from_secs(3 * at), 1, 1)).collect();
+    for quota in [Quota::token_bucket(10, MINUTE).burst(2), Quota::fixed_window(10, MINUTE)] {
+        let (refused, insight, now) = run(&quota.build().expect("it is valid"), &asked);
+        assert_eq!(refused.len(), 1);
+        let reading = insight.read(now);
+        let of = |limit| reading.with_limit(limit).expect("it is known");
+        assert_eq!(of(5).refused_callers.at_least, 1.0, "{}", of(5).text);
+        assert!(of(10).text.starts_with("10 is the limit now. In all, "), "{}", of(10).text);
+    }
+}
+
+#[test]
+fn a_limit_that_is_not_lower_refuses_nobody_whom_this_one_did_not_refuse() {
+    let asked: Vec<Asked> = (0..200).map(|at| (Duration::from_secs(3 * at), at % 3, 1)).collect();
+    let (refused, insight, now) = run(&Quota::token_bucket(10, MINUTE).burst(10).build().expect("it is valid"), &asked);
+    assert_eq!(refused.len(), 0);
+    for limit in [10, 11, 500] {
+        let other = insight.read(now).with_limit(limit).expect("it is known");
+        assert_eq!(other.refused_callers.at_most, Some(0.0), "{}", other.text);
     }
 }

@@ -389,5 +389,12 @@ fn units_that_another_limit_refused_are_not_allowed_units() {
     (0..3).for_each(|_| insight.count(at(0.0), 7, &allowed(true)));
     let reading = insight.read(at(1.0));
     assert_eq!((reading.top_allowed.units, reading.top_refused.units), (3, 0));
-    assert_eq!(reading.report().spans[0].counts.requests, 8);
+    assert_eq!(reading.top_allowed.refused_elsewhere, 5);
+    let counts = reading.spans[0].counts;
+    assert_eq!((counts.requests, counts.refused_elsewhere_requests), (8, 5));
+    // A share is that of all units that were asked for, as in the numbers of requests.
+    let refused = Take::of(2, &Decision::refuse(10, Reason::Exceeded, Wait::NONE));
+    insight.count(at(2.0), 7, &refused.of_request(false));
+    let reason = insight.read(at(3.0)).report().reason;
+    assert!(reason.contains("20 % of 10 units were refused"), "{reason}");
 }

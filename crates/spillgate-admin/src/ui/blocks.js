@@ -2,9 +2,9 @@
 
 import { DURATIONS, block, button, ends, scopeText, shadow, shadowForm, unblock, whereText } from './actions.js';
 import { act, faint, field, fillOnce, h, keyOptions, modal, onSubmit, outcome, section, select, setText, table } from './dom.js';
-import { count, durationMs, entryText, plural, time } from './format.js';
+import { count, durationMs, entryText, nameOf, plural, time } from './format.js';
 import { limitLink } from './rows.js';
-import { state } from './state.js';
+import { shadowOf, state } from './state.js';
 
 // The field to search blocks finds the others.
 const BLOCKS_SHOWN = 200;
@@ -104,7 +104,7 @@ function shadowRow(entry, output) {
 export function open() {
   const [output, shadowOutput] = [outcome(), outcome()];
   const form = blockForm(output);
-  const [list, switches, all] = [h('div'), h('div'), h('div')];
+  const [list, switches, byFile, all] = [h('div'), h('div'), h('div'), h('div')];
   const note = h('p.faint');
   const search = h('input', { type: 'search', autocomplete: 'off', oninput: () => showBlocks() });
   const searchBox = h('label.search', 'Find a block ', search);
@@ -128,7 +128,7 @@ export function open() {
         h('p', 'Until the time has passed, every request with this entry is refused.'), form.form, output),
       section('', 'blocked', 'Blocked now', searchBox, list, note),
       section('', 'shadows', 'Rules in shadow', null,
-        h('p', 'A rule in shadow goes on counting, but refuses nothing. To put one rule into shadow, open its limit from the overview.'), switches, shadowOutput, all)),
+        h('p', 'A rule in shadow goes on counting, but refuses nothing. To put one rule into shadow, open its limit from the overview.'), switches, byFile, shadowOutput, all)),
     update() {
       if (!state.blocks || !state.overview) return;
       form.update();
@@ -140,6 +140,8 @@ export function open() {
       if (!isInUse(switches) || entries.length === 0) fillOnce(switches, [entries.map((one) => [one.domain, one.path, one.scope, one.until_ms]), Boolean(shadows.all)], () => (entries.length
         ? table('', h('caption.unseen', 'Rules in shadow'), ['Rule', 'Where', 'Time left', 'Do'], entries.map((entry) => shadowRow(entry, shadowOutput)))
         : h('p.faint', 'No rule was put into shadow.')));
+      const inFile = state.limits.filter((limit) => shadowOf(limit)?.by === 'file');
+      fillOnce(byFile, inFile.map((limit) => [limitLink(limit), nameOf(limit)]), () => inFile.length > 0 && h('p', 'In shadow by the rules file, until the file is changed: ', inFile.flatMap((limit, index) => [index ? ', ' : '', h('a', { href: limitLink(limit) }, nameOf(limit))]), '.'));
       fillOnce(all, `${Boolean(shadows.all)} ${shadows.scope_default}`, () => {
         if (shadows.all) return [];
         const { form: allForm, output: done } = shadowForm('all', confirmAll);

@@ -63,12 +63,13 @@ export function callerNodes(seen, output, again) {
     more(seen.unread_left_out, 'more rule')].filter(Boolean);
 }
 
-function sentence({ blocks, limits, shared }) {
+function sentence({ blocks, limits, shared, unused_left_out: unused }) {
   const refusing = limits.filter(isRefusing).length;
   const by = [blocks.length && plural(blocks.length, 'block'), refusing && plural(refusing, 'limit')].filter(Boolean);
   if (by.length) return ['bad', `Refused now by ${by.join(' and ')}`];
   const may = shared.filter(isRefusing).length;
   if (may) return ['warn', `Nothing with these values refuses now, but ${plural(may, 'shared limit')} may`];
+  if (!limits.length && unused) return ['good', `No block has these values, and they have used nothing of ${plural(unused, 'limit')} now`];
   return limits.length ? ['good', 'Nothing refuses this caller now'] : ['warn', 'No limit and no block has these values'];
 }
 

@@ -39,25 +39,29 @@ function range({ at_least: low, at_most: high }, show) {
 }
 
 // What callers did, with one number in each cell. If all requests count as one caller, nothing is told of callers.
-function figures(spans, words, isOne) {
+function figures({ spans: all, watched_ns: watched }, words, isOne) {
+  // After a start, or after a change of the limit, a longer span has no more than a shorter one.
+  const spans = all.filter((_, index) => index === 0 || all[index - 1].span_ns < watched);
+  const length = (span) => duration(Math.max(1e9, Math.floor(Math.min(span.span_ns, watched) / 1e9) * 1e9));
   const estimate = ({ value, relative_error: error }) => `${error > 0 ? '≈ ' : ''}${count(value)}`;
   const units = (number) => count(Math.ceil(number));
   const rows = [
     ['Requests', (span) => count(span.requests)],
     ...(words === WOULD ? [] : [['Refused requests', (span) => count(overOf(span)[0])]]),
-    ...(words === REFUSED ? [] : [['Requests that passed, but would be refused', (span) => count(overOf(span)[1])]]),
+    ...(spans.some((span) => span.refused_elsewhere_requests) ? [['Requests that other limits refused', (span) => count(span.refused_elsewhere_requests)]] : []),
+    ...(words === REFUSED ? [] : [['Requests over the limit in shadow', (span) => count(overOf(span)[1])]]),
     [words.share, (span) => share(span.refused_requests, span.requests)],
     ...(isOne ? [] : [['Callers', (span) => estimate(span.callers.asked)], [words.Callers, (span) => estimate(span.callers.refused)]]),
     [`Wait of half of the ${words.Requests.toLowerCase()}, at most`, (span) => span.waits && duration(span.waits.median_ns)],
     [`Wait of 9 of 10 ${words.Requests.toLowerCase()}, at most`, (span) => span.waits && duration(span.waits.p90_ns)],
   ].map(([name, text]) => [name, ...spans.map(text)]).filter(([, ...texts]) => texts.some(Boolean));
-  const heads = spans.map((span) => `Last ${duration(span.span_ns)}`);
+  const heads = spans.map((span) => `Last ${length(span)}`);
   // A range shows that only its two ends are known.
   const hour = spans.at(-1);
   const needs = [['Burst needed', hour.burst_needed, units], ['Highest count of a window', hour.window_count, units], ['Use of the limit', hour.use_share, (number) => share(number, 1)]]
     .filter(([, seen]) => seen).map(([name, seen, show]) => [name, ...(isOne ? ['highest'] : ['median', 'p99', 'highest']).map((at) => numberCell(range(seen[at], show)))]);
   return [table('.figures', h('caption', 'What callers did'), ['', ...heads], rows.map(([name, ...texts]) => [name, ...texts.map((text) => numberCell(text || '–'))])),
-    needs.length > 0 && table('.figures', h('caption', isOne ? `What all requests need together, last ${duration(hour.span_ns)}` : `What each caller needs, last ${duration(hour.span_ns)}`),
+    needs.length > 0 && table('.figures', h('caption', isOne ? `What all requests need together, last ${length(hour)}` : `What each caller needs, last ${length(hour)}`),
       isOne ? ['', 'At most'] : ['', 'Half of them, at most', '99 %, at most', 'Highest'], needs)];
 }
 
@@ -168,7 +172,7 @@ function shadowCard(limit) {
 
 export function open([domain, rule, number]) {
   const [title, badges, subtitle, missing, parents] = [h('span'), h('span.badges'), h('p.faint'), h('p'), h('span')];
-  const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused', true], ['would', 'would be refused, but passed in shadow', true]], perSecond);
+  const traffic = chart('Requests', [['allowed', 'allowed'], ['refused', 'refused', true], ['would', 'over the limit in shadow', true]], perSecond);
   const near = chart('Allowed, but near the limit', [['near', 'near']], perSecond);
   const wait = chart('Wait of requests over the limit (9 of 10 wait no longer)', [['wait', 'wait']], durationMs, roundUpMs);
   const [verdict, done, refused, allowed, shadowBox, ruleBox, ruleText, otherBox, byBox] = Array.from({ length: 9 }, () => h('div'));
@@ -218,6 +222,8 @@ export function open([domain, rule, number]) {
     fillOnce(allowed, [top_allowed, key], () => callers('allowed', top_allowed, limit, output));
   }
 
+  const elsewhere = () => insight?.spans.at(-1).refused_elsewhere_requests > 0;
+
   function showInsight(limit) {
     const words = wordsOf(limit, insight);
     const isAll = countsAll(insight);
@@ -228,7 +234,7 @@ export function open([domain, rule, number]) {
       isAll && insight.verdict !== 'too_early' ? h('p', ofAll(insight.spans.at(-1), words)) : h('p', insight.reason),
       insight.causes && !isAll ? h('p', insight.causes) : '',
       ...(insight.suggested_rules ? suggestion(insight.suggested_rules, insight.evidence) : [])]);
-    fillOnce(done, [insight.spans, words, isAll], () => figures(insight.spans, words, isAll));
+    fillOnce(done, [insight.spans, words, isAll], () => figures(insight, words, isAll));
     setText(callersTitle, isAll ? 'Who fills it' : 'Top callers');
     const { by } = insight;
     // Without `insight_by`, nobody knows who fills it. The verdict says how to get to know it.
@@ -286,11 +292,11 @@ export function open([domain, rule, number]) {
       fillOnce(badges, [limit.verdict, limit.who, shadowed?.by], () => [verdictBadge(limit), shadowMark(limit)]);
       const [was, over] = [passedRate(limit), overRate(limit)];
       const since = shadowed?.since_ms ? ` It is in shadow since ${time(shadowed.since_ms)}.` : '';
-      setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${overNow(limit).past}.${shadowed ? ' In shadow, requests over the limit pass.' : ''}${since}`);
+      setText(now, was === null ? '' : `Now ${rate(was)} / s allowed, ${rate(over)} / s (${share(over, was + over)}) ${overNow(limit).past}.${shadowed ? ' In shadow, this limit refuses nothing.' : ''}${since}${elsewhere() ? ' Requests that this limit allows and other limits refuse count as allowed here.' : ''}`);
       showBlocks(limit);
       fillOnce(shadowBox, [shadowed?.by, shadowed?.until_ms, shadowed?.scope, state.shadows?.scope_default], () => shadowCard(limit));
       fillOnce(ruleBox, [keyOf(limit), FIELDS.map((field) => limit[field])], () => [
-        h('p', `Counted so far: ${plural(limit.allowed + limit.soft_over, 'hit')} allowed, ${count(limit.refused)} refused, ${limit.shadow_refused ? `${count(limit.shadow_refused)} over the limit in shadow, which passed, ` : ''}${count(limit.near)} near.`),
+        h('p', `Counted so far: ${plural(limit.allowed + limit.soft_over, 'hit')} allowed, ${count(limit.refused)} refused, ${limit.shadow_refused ? `${count(limit.shadow_refused)} over the limit in shadow, ` : ''}${count(limit.near)} near.`),
         h('p', h('a', { href: explainLink(domain, pathEntries(rule)) }, 'Explain a request of this rule'))]);
       if (shownAt === state.overview) return;
       // A reload can put another limit here, or change its rule.

@@ -17,7 +17,7 @@ export const limitLink = (limit) => `#/limit/${[limit.domain, limit.rule, limit.
 
 // The order of each column: the highest comes first, and further numbers decide between equal ones.
 const ORDERS = {
-  attention: (limit) => [rank(limit), rank(limit) === JUDGED ? limit.attention : 0, tenMinutes(limit)[1]],
+  attention: (limit) => [rank(limit) >= REFUSES && !onlyCounts(limit) ? 1 : 0, rank(limit), rank(limit) === JUDGED ? limit.attention : 0, tenMinutes(limit)[1]],
   name: null,
   allowed: (limit) => [passedRate(limit) ?? 0],
   refused: (limit) => [overRate(limit) ?? 0],
@@ -36,7 +36,8 @@ const IN_WORDS = {
 };
 const COLUMNS = [['name', 'Limit'], ['allowed', 'Allowed / s'], ['refused', 'Refused / s'], [null, 'Last 10 minutes'], ['share', 'Share refused'], ['attention', 'Verdict']];
 
-// Limits with a verdict that asks for attention come first, then those that refuse much without a verdict. Idle ones are last.
+// Limits with a verdict that asks for attention come first, then those that refuse much without a verdict. Idle ones are last. A limit
+// that only counts hurts nobody, so it comes after those that refuse.
 function rank(limit) {
   if (URGENT.includes(limit.verdict)) return JUDGED;
   const part = refusedShare(limit);

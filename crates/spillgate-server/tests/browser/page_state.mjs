@@ -307,11 +307,11 @@ async function shadowed() {
   assert.equal(await page.$('.limits .over'), null, 'only refusals are red');
   assert.doesNotMatch((await textsOf(page, '.lede > span:not([hidden])')).join(''), /Most refusals/);
   await page.evaluate(() => { location.hash = '#/limit/quiet/report/0'; });
-  await until(page, '.view > .lede', /^Now .+ \/ s allowed, [1-9].* \/ s \(.+ %\) would be refused\. In shadow, requests over the limit pass\.$/);
+  await until(page, '.view > .lede', /^Now .+ \/ s allowed, [1-9].* \/ s \(.+ %\) would be refused\. In shadow, this limit refuses nothing\.$/);
   await until(page, '.callers caption', /^Most that it would refuse, since/);
   await until(page, '[aria-labelledby=insight] p', /^One caller has 100 % of the units that it would refuse: report=monthly\. Of 1 caller, 1 would be refused at least once\.$/);
-  await until(page, '.figures th', /^Requests that passed, but would be refused$/);
-  await until(page, '.key:not([hidden])', /^would be refused, but passed in shadow$/);
+  await until(page, '.figures th', /^Requests over the limit in shadow$/);
+  await until(page, '.key:not([hidden])', /^over the limit in shadow$/);
   const said = await page.$eval('main', (node) => node.innerText);
   assert.doesNotMatch(said, /refused requests|most refused|share refused|refused callers/i, said);
   await until(page, '[aria-labelledby=shadow]', /This rule has shadow_mode in its file and refuses nothing\./);

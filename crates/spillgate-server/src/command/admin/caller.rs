@@ -80,10 +80,13 @@ fn text(caller: &Caller, terminal: &Terminal) -> String {
         text.push_str(&table("caller", &caller.limits, terminal));
     }
     left_out(&mut text, caller.limits_left_out, "more limit");
+    for limit in caller.limits.iter().filter(|limit| limit.shared) {
+        text.push_str(&format!("  all callers share {}\n", clean(&limit.limit.full_name())));
+    }
     if caller.unused_left_out > 0 {
         let unused = count(caller.unused_left_out, "unused limit");
         text.push_str(&format!(
-            "\nleft out: {unused} of keys that a value without a key can have. KEY=VALUE lists them\n"
+            "\nleft out: {unused}, because a value without a key can be that of any key. KEY=VALUE lists the limits of a key\n"
         ));
     }
     if !caller.shared.is_empty() {
@@ -123,6 +126,13 @@ impl Caller {
                 let shared = count(shared, "shared limit");
                 return terminal.paint(Tone::Warn, &format!("Nothing with these values refuses now, but {shared} may"));
             }
+            (0, 0) if self.limits.is_empty() && self.unused_left_out > 0 => {
+                let unused = count(self.unused_left_out, "limit");
+                return terminal.paint(
+                    Tone::Good,
+                    &format!("No block has these values, and they have used nothing of {unused} now"),
+                );
+            }
             (0, 0) if self.limits.is_empty() => {
                 return terminal.paint(Tone::Warn, "No limit and no block has these values");
             }
@@ -144,7 +154,7 @@ fn table(who: &str, limits: &[Limit], terminal: &Terminal) -> String {
         let entries: Vec<_> = limit.entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
         table.row([
             (Tone::Plain, clean(&limit.limit.full_name())),
-            (Tone::Title, clean(&entries.join(", ")) + if limit.shared { " (all callers)" } else { "" }),
+            (Tone::Title, clean(&entries.join(", "))),
             (Tone::Plain, format!("{} of {}", limit.used, limit.capacity)),
             (Tone::Plain, limit.remaining.to_string()),
             limit.refusal(),

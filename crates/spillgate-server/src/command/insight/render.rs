@@ -88,19 +88,22 @@ pub(crate) fn push_line(text: &mut String, line: &str, width: Option<usize>) {
 fn lines(reported: &Reported, terminal: &Terminal) -> Vec<String> {
     let report = &reported.report;
     let passes = reported.limit.name.options.passing().is_some();
+    let [.., hour] = &report.spans;
     let mut lines = vec![title(&reported.limit.name, terminal)];
+    if reported.limit.shared && hour.counts.requests > 0 {
+        lines.push(format!("  {}", shared(reported.limit.by.is_some())));
+    }
     lines.extend(verdict(report, terminal));
     lines.push(advice(report.verdict, report.who));
-    lines.extend(spans(report, passes));
-    let [.., hour] = &report.spans;
-    lines.extend(figures(hour).map(|figure| format!("  last {}: {figure}", span_name(hour))));
+    // In a fleet, some servers can have counted for longer than others.
+    let reading = &reported.limit.reading;
+    let watched_ns = reading.now_ns.saturating_sub(reading.first_since_ns);
+    lines.extend(spans(report, passes, watched_ns));
+    lines.extend(figures(hour).map(|figure| format!("  last {}: {figure}", span_name(hour, watched_ns))));
     let units = Over::of_span(hour, passes).units();
     lines.extend(tops(units, "", [&report.top_refused, &report.top_allowed]));
     if let Some(By { key, allowed, refused }) = &reported.limit.by {
         lines.extend(tops(units, &format!(" by {}", clean(key)), [refused, allowed]));
-    }
-    if reported.limit.shared && hour.counts.requests > 0 {
-        lines.push(format!("  {}", shared(reported.limit.by.is_some())));
     }
     lines
 }
@@ -113,11 +116,12 @@ pub(crate) fn shared(has_by: bool) -> String {
 }
 
 /// Returns the counts of each span. Spans with the same counts share a line.
-fn spans(report: &Report, passes: bool) -> Vec<String> {
+fn spans(report: &Report, passes: bool, watched_ns: u64) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for span in report.spans.iter().filter(|span| span.counts.requests > 0) {
-        let (name, counts) = (span_name(span), counts(span, passes));
+        let (name, counts) = (span_name(span, watched_ns), counts(span, passes));
         match lines.last_mut() {
+            Some((names, same)) if *same == counts && names.ends_with(&name) => {}
             Some((names, same)) if *same == counts => names.push_str(&format!(", {name}")),
             _ => lines.push((name, counts)),
         }
@@ -201,7 +205,7 @@ pub(crate) fn push_rules(text: &mut String, rules: &str) {
 /// Returns the counts of a span: `12,000 requests, 972 refused (8.1 %); 340 callers, 12 refused; waits 1s, 4s, 5s`.
 /// `passes` says whether requests over the limit pass now.
 pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
-    let Counts { requests, refused_requests, unenforced_requests, .. } = span.counts;
+    let Counts { requests, refused_requests, unenforced_requests, refused_elsewhere_requests, .. } = span.counts;
     let share = |part: u64| format!("({})", percent(part, requests));
     let over = |part: u64| units(part as f64);
     let (refused, callers) = match Over::of_span(span, passes) {
@@ -214,7 +218,7 @@ pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
             let (refused, would) = (over(enforced), over(unenforced_requests));
             (
                 format!(
-                    "{refused} refused {}, {would} passed in shadow and would be refused {}",
+                    "{refused} refused {}, {would} over the limit in shadow {}",
                     share(enforced),
                     share(unenforced_requests)
                 ),
@@ -222,9 +226,13 @@ pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
             )
         }
     };
+    let elsewhere = match refused_elsewhere_requests {
+        0 => String::new(),
+        requests => format!(", {} refused by other limits", over(requests)),
+    };
     let Callers { asked, refused: refused_callers, .. } = span.callers;
     let mut text = format!(
-        "{}, {refused}; {}, {} {callers}",
+        "{}, {refused}{elsewhere}; {}, {} {callers}",
         count(units(requests as f64), "request"),
         count(estimate(&asked), "caller"),
         part(&refused_callers, &asked)
@@ -242,8 +250,10 @@ pub(crate) fn counts(span: &SpanReport, passes: bool) -> String {
     text
 }
 
-fn span_name(span: &SpanReport) -> String {
-    format_duration(Duration::from_nanos(span.span_ns))
+/// Returns the length of a span, or the time since the counting began if that is shorter.
+fn span_name(span: &SpanReport, watched_ns: u64) -> String {
+    let counted = Duration::from_nanos(span.span_ns.min(watched_ns)).as_secs().max(1);
+    format_duration(Duration::from_secs(counted))
 }
 
 /// Returns how many of `all` callers are in `part`. If no caller of the sample is in `part`, a few callers outside the
