@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::cli_support::Folder;
+use crate::metrics::page::Page;
 use crate::store::fleet::{LONG_DEADLINE, check, logged, serve, until_store};
 use crate::support::eventually;
 use crate::support::http;
@@ -17,13 +18,16 @@ fn folder(secret: &str) -> Folder {
     Folder::new(&[("rules.yaml", BUCKET), ("secret", secret)])
 }
 
-/// Starts a server of the region `name`, which has its counts in `own`.
-fn region(folder: &Folder, (name, own): (&str, &str), peers: &str) -> Spillgate {
+/// Starts a server of the region `name`, which has its counts in `own`. A limit that does not say it is that of each region.
+fn region(folder: &Folder, own: (&str, &str), peers: &str) -> Spillgate {
+    region_with(folder, own, peers, &["--regions-default=each"])
+}
+
+fn region_with(folder: &Folder, (name, own): (&str, &str), peers: &str, more: &[&str]) -> Spillgate {
     let secret = folder.path("secret");
-    let regions =
-        ["--regions-name", name, "--regions-peers", peers, "--regions-default", "each", "--regions-sync", "20ms"];
+    let regions = ["--regions-name", name, "--regions-peers", peers, "--regions-sync", "20ms"];
     let secret = ["--store-key-secret-file", secret.to_str().expect("the path is text"), "--allow-grpc", "[]"];
-    serve(folder, own, &[&LONG_DEADLINE[..], &regions, &secret].concat())
+    serve(folder, own, &[&LONG_DEADLINE[..], &regions, &secret, more].concat())
 }
 
 /// Returns how many units the region has left of the limit of a user.
@@ -53,6 +57,19 @@ fn two_regions_have_one_limit_and_each_its_share() {
         let statuses: Vec<u16> = (0..7).map(|_| check(server.http(), "user", "ann").0).collect();
         assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
     }
+    // What an operator sees of it.
+    eventually("all units are acknowledged", || {
+        (Page::of(in_eu.admin()).sum("spillgate_region_waiting_keys", &[("region", "us")]) == 0).then_some(())
+    });
+    let page = Page::of(in_eu.admin());
+    let of_us = |name: &str| page.sum(name, &[("region", "us")]);
+    assert_eq!((of_us("spillgate_region_cut_off"), of_us("spillgate_region_differs")), (0, 0), "{}", page.text);
+    assert!(of_us("spillgate_region_units_sent_total") >= 6, "{}", page.text);
+    assert_eq!(of_us("spillgate_region_units_dropped_total"), 0);
+    assert!(of_us("spillgate_region_delay_seconds_count") >= 1, "{}", page.text);
+    assert!(page.sum("spillgate_region_entries_total", &[("region", "us"), ("result", "charged")]) >= 1);
+    assert_eq!(page.sum("spillgate_guaranteed_total", &[]), 5, "{}", page.text);
+    assert_eq!(page.sum("spillgate_region_units_untold_total", &[]), 0);
     // What is told at the end: a server that leaves tells every unit.
     let mut leaving = in_eu;
     for _ in 0..7 {
@@ -81,6 +98,11 @@ fn a_region_with_another_secret_is_told_nothing_and_one_that_is_away_stops_no_st
         assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
     }
     assert_eq!(http::get(in_eu.admin(), "/readyz", &[]).status, 200, "no region keeps another from being ready");
+    let differs = |what| Page::of(in_eu.admin()).sum("spillgate_region_differs", &[("region", "us"), ("what", what)]);
+    assert_eq!(["secret", "regions", "format", "own_store"].map(differs), [1, 1, 0, 0]);
+    eventually("the region that is away is cut off", || {
+        (Page::of(in_eu.admin()).sum("spillgate_region_cut_off", &[("region", "ap")]) == 1).then_some(())
+    });
     let keys = us.run(&["KEYS", "*@*"]);
     assert_eq!(keys.trim(), "", "nothing was told: {keys}");
 }
