@@ -158,6 +158,15 @@ pub enum AdminAction {
     Reload,
     /// `spillgate reloads`
     Reloads,
+    /// `spillgate regions`, and `spillgate regions pause` or `resume`
+    Regions(Option<RegionAction>),
+}
+
+/// Pauses or resumes a region.
+#[derive(Debug)]
+pub struct RegionAction {
+    pub region: String,
+    pub is_paused: bool,
 }
 
 /// What a block refuses.

@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod differences;
 mod doctor;
 mod explained;
 mod insight;

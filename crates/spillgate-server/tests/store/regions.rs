@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli_support::Folder;
+use crate::cli_support::{Folder, Output};
 use crate::metrics::page::Page;
 use crate::store::fleet::{LONG_DEADLINE, check, logged, serve, until_store};
 use crate::support::eventually;
@@ -105,4 +105,83 @@ fn a_region_with_another_secret_is_told_nothing_and_one_that_is_away_stops_no_st
     });
     let keys = us.run(&["KEYS", "*@*"]);
     assert_eq!(keys.trim(), "", "nothing was told: {keys}");
+}
+
+/// Runs a command for operators at a server.
+fn operate(folder: &Folder, server: &Spillgate, arguments: &str) -> Output {
+    folder.run(&format!("{arguments} --admin http://{}", server.admin()))
+}
+
+#[test]
+fn an_operator_sees_the_other_regions_pauses_one_and_resumes_it() {
+    let (eu, us, folder) = (Redis::start(), Redis::start(), folder(SECRET));
+    let in_eu = region(&folder, ("eu", &eu.url()), &format!("us={}", us.url()));
+    let in_us = region(&folder, ("us", &us.url()), &format!("eu={}", eu.url()));
+    [&in_eu, &in_us].iter().for_each(|server| until_store(server.http(), "user", "first"));
+    let seen = |server: &Spillgate| -> Value {
+        let output = operate(&folder, server, "regions --json");
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    };
+    eventually("the regions are compared", || (seen(&in_eu)["regions"][0]["compared"] == true).then_some(()));
+    let text = operate(&folder, &in_eu, "regions");
+    assert_eq!((text.code, text.stderr.as_str()), (0, ""));
+    assert!(text.stdout.contains("us") && text.stdout.contains("reached"), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("this server is in the region eu, and remembers 1 key for the others"),
+        "{}",
+        text.stdout
+    );
+
+    let paused = operate(&folder, &in_eu, "regions pause us");
+    assert!(paused.code == 0 && paused.stdout.contains("sends nothing to us until"), "{paused:?}");
+    for _ in 0..3 {
+        assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
+    }
+    let of_us = seen(&in_eu)["regions"][0].clone();
+    assert_eq!((&of_us["paused"], &of_us["waiting_keys"]), (&Value::Bool(true), &Value::from(1)), "{of_us}");
+    assert!(operate(&folder, &in_eu, "regions").stdout.contains("paused"));
+    assert_eq!(left(&in_us, "ann"), 10, "a region that is paused is told nothing");
+    let resumed = operate(&folder, &in_eu, "regions resume us");
+    assert!(resumed.code == 0 && resumed.stdout.contains("with what still waits"), "{resumed:?}");
+    eventually("what waited is told", || (left(&in_us, "ann") == 7).then_some(()));
+
+    let unknown = operate(&folder, &in_eu, "regions pause ap");
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (1, ""));
+    assert!(unknown.stderr.contains("no other region has the name `ap`"), "{unknown:?}");
+    assert!(unknown.stderr.contains("the other regions are us"), "{unknown:?}");
+    assert_eq!(operate(&folder, &in_eu, "regions pause u/s").code, 2);
+    assert_eq!(operate(&folder, &in_eu, "regions pause").code, 2);
+
+    let reset = operate(&folder, &in_eu, "reset --domain api --descriptor user=ann");
+    let told = "all its limits are full again: 1 limit. Regions share some of them: reset it also in us\n";
+    assert_eq!((reset.code, reset.stdout.as_str()), (0, told), "{reset:?}");
+    assert_eq!((left(&in_eu, "ann"), left(&in_us, "ann")), (10, 7), "a reset is one of its own region");
+}
+
+#[test]
+fn a_server_without_other_regions_says_so() {
+    let folder = Folder::new(&[("rules.yaml", &BUCKET.replace("shared", "each"))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let seen = operate(&folder, &server, "regions");
+    assert!(seen.code == 0 && seen.stdout.starts_with("this server tells no other region what it admits"), "{seen:?}");
+    let paused = operate(&folder, &server, "regions pause us");
+    assert!(paused.code == 1 && paused.stderr.contains("`regions.peers` and a shared store"), "{paused:?}");
+}
+
+#[test]
+fn a_peer_that_is_the_own_store_is_told_nothing() {
+    let (eu, folder) = (Redis::start(), folder(SECRET));
+    let own = eu.url().replace("127.0.0.1", "localhost");
+    let in_eu = region(&folder, ("eu", &eu.url()), &format!("us={own}"));
+    until_store(in_eu.http(), "user", "first");
+    eventually("the peer is compared", || {
+        let page = Page::of(in_eu.admin());
+        (page.sum("spillgate_region_differs", &[("region", "us"), ("what", "own_store")]) == 1).then_some(())
+    });
+    logged(&in_eu.process, "has the store of this region");
+    assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
+    let seen = operate(&folder, &in_eu, "regions");
+    assert!(seen.stdout.contains("told nothing") && seen.stdout.contains("correct regions.peers"), "{seen:?}");
+    assert_eq!(eu.run(&["KEYS", "*@*"]).trim(), "");
+    assert_eq!(left(&in_eu, "ann"), 9, "no unit was charged twice");
 }
