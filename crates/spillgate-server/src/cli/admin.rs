@@ -260,7 +260,7 @@ fn reload() -> Command {
 }
 
 fn reloads() -> Command {
-    let about = "List the last reloads of a server, the newest first: what each has changed, or why it failed";
+    let about = "List the last reloads of a server: what each has changed, or why it failed";
     with_server(command("reloads", about, &["", " --json"], EXIT_CODES))
 }
 

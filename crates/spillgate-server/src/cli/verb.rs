@@ -257,6 +257,8 @@ pub struct Size {
     pub keys: u64,
     /// The memory that may be used, in bytes.
     pub memory: Option<u64>,
+    /// The regions that share the limit.
+    pub regions: Option<u8>,
     pub json: bool,
 }
 

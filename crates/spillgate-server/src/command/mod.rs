@@ -14,6 +14,7 @@ mod open;
 mod replay;
 mod schema;
 mod serve;
+mod shared_limits;
 mod size;
 mod terminal;
 mod validate;

@@ -168,6 +168,78 @@ fn a_server_without_other_regions_says_so() {
     assert!(paused.code == 1 && paused.stderr.contains("`regions.peers` and a shared store"), "{paused:?}");
 }
 
+/// Writes the settings of a server of eu, whose peer is `us`.
+fn write_settings(folder: &Folder, own: &Redis, us: &str) {
+    let store = format!("store: {{url: '{}', key_secret_file: secret, expected_nodes: 2}}\n", own.url());
+    let regions = format!(
+        "regions: {{name: eu, default: each, peers: {{us: {us}}}}}\nallow: {{grpc: []}}\nrules: [rules.yaml]\n"
+    );
+    folder.write("eu.yaml", &(store + &regions));
+}
+
+#[test]
+fn validate_says_what_regions_admit_together() {
+    let (eu, folder) = (Redis::start(), folder(SECRET));
+    let minute = "{unit: minute, limit: 600, algorithm: token_bucket, across_regions: shared}";
+    let rules = format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {minute}}}]\n");
+    folder.write("rules.yaml", &rules);
+    write_settings(&folder, &eu, "redis://h:1, ap: redis://h:2");
+    let output = folder.run("validate --config eu.yaml");
+    let expected = "
+api: user_id  600 per minute, token bucket, burst 600, shared by 3 regions (eu, us, ap)
+  at once           600 + 24 guaranteed + 24 untold + what two regions admit in 500ms; at worst 1,824
+  each region       at least 200 per minute if it asks for more, whatever the others do
+  in the long run   at most 624 per minute (up to 24 units stay untold)
+  a region cut off  twice as much, until it is heard again
+";
+    assert!(output.code == 0 && output.stdout.ends_with(expected), "{output:?}");
+    let json: Value = serde_json::from_str(&folder.run("validate --config eu.yaml --json").stdout).expect("it is JSON");
+    let lines = &json["shared_limits"][0]["lines"];
+    assert_eq!(lines["a region cut off"], "twice as much, until it is heard again", "{json}");
+}
+
+#[test]
+fn a_shared_limit_needs_settings_by_which_regions_can_share_it() {
+    let folder = folder(SECRET);
+    let regions = "regions: {name: eu, default: each, peers: {us: redis://h:1}}\nrules: [rules.yaml]\n";
+    for (settings, why, help) in [
+        ("", "the store is memory", "set `store.url`"),
+        (
+            "store: {url: 'redis://h:2', key_secret_file: secret, expected_nodes: 2, scripts: off}\nallow: {grpc: []}\n",
+            "store.scripts: off",
+            "remove `store.scripts: off`",
+        ),
+        (
+            "store: {url: 'redis://h:2', expected_nodes: 2}\nallow: {grpc: []}\n",
+            "there is no key secret",
+            "set `store.key_secret_file`",
+        ),
+        (
+            "store: {url: 'redis://h:2', key_secret_file: secret}\nallow: {grpc: []}\n",
+            "the number of servers is not set",
+            "set `store.expected_nodes`",
+        ),
+        (
+            "store: {url: 'redis://h:2', key_secret_file: secret, expected_nodes: 2}\nallow: {grpc: [override]}\n",
+            "callers over gRPC may replace it",
+            "set `allow.grpc: []`",
+        ),
+        (
+            "store: {url: 'redis://h:2', key_secret_file: secret, expected_nodes: 2}\nallow: {grpc: [], http: [override]}\n",
+            "callers over HTTP may replace it",
+            "set `allow.http: []`",
+        ),
+    ] {
+        folder.write("eu.yaml", &format!("{settings}{regions}"));
+        let output = folder.run("validate --config eu.yaml");
+        assert_eq!(output.code, 2, "{settings}: {output:?}");
+        let begin = "rules.yaml:4: this limit is shared by regions, but ";
+        for part in [begin, why, help, "or write `across_regions: split` or `each` for this limit"] {
+            assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
+        }
+    }
+}
+
 #[test]
 fn a_peer_that_is_the_own_store_is_told_nothing() {
     let (eu, folder) = (Redis::start(), folder(SECRET));
