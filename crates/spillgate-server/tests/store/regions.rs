@@ -1,5 +1,7 @@
 //! Tests of servers in several regions, each with a Redis server of its own, that share a limit.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::cli_support::{Folder, Output};
@@ -175,6 +177,100 @@ fn write_settings(folder: &Folder, own: &Redis, us: &str) {
         "regions: {{name: eu, default: each, peers: {{us: {us}}}}}\nallow: {{grpc: []}}\nrules: [rules.yaml]\n"
     );
     folder.write("eu.yaml", &(store + &regions));
+}
+
+/// Returns the grade and the texts of each finding of the doctor about the region us.
+fn examined(folder: &Folder) -> BTreeMap<String, (String, String)> {
+    let output = folder.run("doctor --json --config eu.yaml");
+    let report: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let of_us = report["findings"].as_array().into_iter().flatten().filter(|finding| finding["server"] == "region us");
+    let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+    let row =
+        |it: &Value| (text(it, "what"), (text(it, "grade"), format!("{} {}", text(it, "found"), text(it, "help"))));
+    of_us.map(row).collect()
+}
+
+#[test]
+fn the_doctor_examines_each_region_and_charges_it_once() {
+    let (eu, us, folder) = (Redis::start(), Redis::start(), folder(SECRET));
+    us.run(&["ACL", "SETUSER", "eu", "on", ">pw", "~sg:*", "+evalsha", "+script|load", "+get", "+set", "+hget"]);
+    folder.write("pw", "pw");
+    let of_user = format!("{{url: '{}', user: eu, password_file: pw}}", us.url());
+    write_settings(&folder, &eu, &of_user);
+    let found = examined(&folder);
+    let grade = |found: &BTreeMap<String, (String, String)>, what: &str| found[what].0.clone();
+    assert_eq!((grade(&found, "rights"), grade(&found, "round")), ("fix".to_owned(), "fix".to_owned()), "{found:?}");
+    let line = "ACL SETUSER eu ~sg:* +evalsha +script|load +get +set +hget +hset +pexpire +time";
+    let rights = &found["rights"].1;
+    assert!(rights.contains("not allowed: HSET, PEXPIRE, TIME") && rights.contains(line), "{rights}");
+    us.run(&line.split(' ').collect::<Vec<_>>());
+    let found = examined(&folder);
+    let grades: Vec<_> = found.iter().map(|(what, (grade, _))| (what.as_str(), grade.as_str())).collect();
+    // Nobody has said what the region us is, and this user may not ask for the eviction policy.
+    let expected = [
+        ("agreement", "note"),
+        ("clock", "ok"),
+        ("eviction", "note"),
+        ("reach", "ok"),
+        ("rights", "ok"),
+        ("round", "ok"),
+    ];
+    assert_eq!(grades, expected, "{found:?}");
+    assert!(found["round"].1.contains("a unit was charged and is known there"), "{found:?}");
+    us.run(&["ACL", "SETUSER", "eu", "+info"]);
+    let said = |text: &str| us.run(&["SET", "sg:{regions}", text]);
+    for (text, parts) in [
+        (
+            "regions=3 format=1 secret=00000000000000ff region=us",
+            &["another number of regions", "another key secret"][..],
+        ),
+        ("regions=2 format=2 secret=00000000000000ff region=us", &["another version of what regions tell each other"]),
+        ("regions=2 format=1 secret=00000000000000ff region=eu", &["the store of this region"]),
+    ] {
+        said(text);
+        let output = folder.run("doctor --config eu.yaml");
+        assert_eq!(output.code, 1, "{output:?}");
+        for part in parts {
+            assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
+        }
+        let found = examined(&folder);
+        assert!(!found.contains_key("round") && grade(&found, "agreement") == "fix", "{found:?}");
+        assert_eq!(grade(&found, "eviction"), "ok", "{found:?}");
+    }
+    // A server of us with the same settings agrees.
+    let in_us = region(&folder, ("us", &us.url()), &format!("eu={}", eu.url()));
+    eventually("the region agrees", || (grade(&examined(&folder), "agreement") == "ok").then_some(()));
+    drop(in_us);
+    write_settings(&folder, &eu, "redis://127.0.0.1:1");
+    let found = examined(&folder);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["reach"], "{found:?}");
+    assert!(found["reach"].1.contains("redis://127.0.0.1:1 cannot be reached"), "{found:?}");
+    write_settings(&folder, &eu, &of_user.replace("pw", "wrong"));
+    folder.write("wrong", "wrong");
+    assert!(
+        examined(&folder)["reach"].1.contains("`regions.peers.us.user` and `regions.peers.us.password_file`"),
+        "{:?}",
+        examined(&folder)
+    );
+}
+
+#[test]
+fn files_of_a_region_are_named_by_its_settings() {
+    let (eu, folder) = (Redis::start(), folder(SECRET));
+    for (us, setting) in [
+        ("{url: 'redis://h:1', user: u, password_file: none}", "`regions.peers.us.password_file`"),
+        ("{url: 'rediss://h:1', tls: {ca: none}}", "`regions.peers.us.tls.ca`"),
+    ] {
+        write_settings(&folder, &eu, us);
+        let output = folder.run("validate --config eu.yaml");
+        assert!(output.code == 2 && output.stderr.contains(setting), "{output:?}");
+    }
+    folder.write("rules.yaml", &BUCKET.replace("shared", "each"));
+    write_settings(&folder, &eu, "redis://h:1");
+    let text = std::fs::read_to_string(folder.path("eu.yaml")).expect("the file is there");
+    folder.write("eu.yaml", &text.replace("name: eu,", "name: eu, user: u, password_file: none,"));
+    let output = folder.run("validate --config eu.yaml");
+    assert!(output.code == 2 && output.stderr.contains("`regions.password_file`"), "{output:?}");
 }
 
 #[test]
