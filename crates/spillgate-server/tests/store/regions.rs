@@ -337,6 +337,43 @@ fn a_shared_limit_needs_settings_by_which_regions_can_share_it() {
 }
 
 #[test]
+fn what_a_shared_limit_does_not_support_is_an_error_with_its_name() {
+    let (eu, folder) = (Redis::start(), folder(SECRET));
+    let in_eu = region_with(
+        &folder,
+        ("eu", &eu.url()),
+        "us=redis://127.0.0.1:1",
+        &["--regions-default=shared", "--allow-http=refund"],
+    );
+    until_store(in_eu.http(), "user", "first");
+    assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
+    let ask =
+        |path: &str, body: &str| http::request(in_eu.http(), "POST", path, &[], body).expect("the server answers");
+    for (path, body) in [
+        (
+            "/json",
+            r#"{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"ann"}],"hitsAddend":"1","isNegativeHits":true}]}"#,
+        ),
+        ("/v1/reserve", r#"{"domain":"api","descriptors":[{"user":"ann"}],"estimate":3}"#),
+    ] {
+        let answer = ask(path, body);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert!(
+            answer.body.contains("descriptor 1 (rule `user`): a limit that regions share"),
+            "{path}: {}",
+            answer.body
+        );
+        assert!(answer.body.contains("across_regions: split"), "{path}: {}", answer.body);
+    }
+    assert_eq!(left(&in_eu, "ann"), 9, "nothing was charged");
+    // A limit that comes with a call belongs to each region.
+    let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":86400000,"algorithm":"token_bucket"}"#;
+    assert_eq!([ask("/v1/hit", hit).status, ask("/v1/hit", hit).status], [200, 429]);
+    let page = Page::of(in_eu.admin());
+    assert_eq!(page.sum("spillgate_guaranteed_total", &[]), 0, "it has no share: {}", page.text);
+}
+
+#[test]
 fn a_peer_that_is_the_own_store_is_told_nothing() {
     let (eu, folder) = (Redis::start(), folder(SECRET));
     let own = eu.url().replace("127.0.0.1", "localhost");
@@ -352,4 +389,43 @@ fn a_peer_that_is_the_own_store_is_told_nothing() {
     assert!(seen.stdout.contains("told nothing") && seen.stdout.contains("correct regions.peers"), "{seen:?}");
     assert_eq!(eu.run(&["KEYS", "*@*"]).trim(), "");
     assert_eq!(left(&in_eu, "ann"), 9, "no unit was charged twice");
+}
+
+#[test]
+fn an_explanation_says_what_other_regions_charged_and_asks_the_share() {
+    let (eu, us, folder) = (Redis::start(), Redis::start(), folder(SECRET));
+    let in_eu = region(&folder, ("eu", &eu.url()), &format!("us={}", us.url()));
+    let in_us = region(&folder, ("us", &us.url()), &format!("eu={}", eu.url()));
+    [&in_eu, &in_us].iter().for_each(|server| until_store(server.http(), "user", "first"));
+    let explain = |server: &Spillgate| operate(&folder, server, "explain --domain api --descriptor user=ann");
+    let nothing = explain(&in_eu);
+    assert!(nothing.code == 0 && nothing.stdout.contains(" UTC: nothing"), "{nothing:?}");
+    for _ in 0..10 {
+        assert_eq!(check(in_us.http(), "user", "ann").0, 200);
+    }
+    eventually("the region knows ten units", || (left(&in_eu, "ann") == 0).then_some(()));
+    let told = explain(&in_eu);
+    assert!(
+        told.stdout.contains("charged by other regions since") && told.stdout.contains(" UTC: 10 by us"),
+        "{told:?}"
+    );
+    // The bucket is full, and the share of this region admits.
+    assert_eq!((told.code, left(&in_eu, "ann")), (0, 0), "{told:?}");
+    assert!(told.stdout.starts_with("Allowed now"), "{told:?}");
+    write_settings(&folder, &eu, &us.url());
+    let ask = |more: &[&str]| {
+        folder.run_with(
+            &[&["check", "--config", "eu.yaml", "--domain", "api", "--descriptor", "user=ann"], more].concat(),
+            &[],
+        )
+    };
+    let checked = ask(&[]);
+    assert!(checked.code == 0 && checked.stdout.contains(" UTC: 10 by us"), "{checked:?}");
+    let taken = ask(&["--take"]);
+    assert!(taken.code == 2 && taken.stderr.contains("only a server tells the others"), "{taken:?}");
+    for _ in 0..5 {
+        assert_eq!(check(in_eu.http(), "user", "ann").0, 200, "the share admits five");
+    }
+    let refused = explain(&in_eu);
+    assert_eq!((refused.code, check(in_eu.http(), "user", "ann").0), (1, 429), "{refused:?}");
 }

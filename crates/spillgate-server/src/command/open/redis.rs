@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate::{
-    Decision, Hit, NodeMemory, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
+    Decision, Hit, NodeMemory, OpKind, Quota, Span, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
 };
 use spillgate_redis::{Cause, Error, RedisStore, Reread, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
@@ -142,6 +142,18 @@ impl SharedStore for Redis {
 
     fn circuit_opened(&self) -> Asked<'_, ()> {
         Box::pin(self.store.circuit_opened())
+    }
+
+    fn charged<'a>(
+        &'a self,
+        hit: &'a Hit<'a>,
+        span: Span,
+        within: Duration,
+    ) -> Asked<'a, Result<Vec<(u64, u64)>, SharedError>> {
+        Box::pin(async move {
+            let charged = self.store.charged(hit.key, hit.quota, span, within).await;
+            charged.map_err(|error| self.explained(error))
+        })
     }
 }
 
