@@ -113,6 +113,9 @@ struct Family {
     samples: Vec<(String, Sample)>,
 }
 
+/// Writes all lines of a metric, whose name it gets.
+type WriteLines = Box<dyn Fn(&str, &mut String) + Send + Sync>;
+
 enum Sample {
     Counter(Counter),
     /// A counter that is stored elsewhere, for example with a copy for each thread.
@@ -120,7 +123,7 @@ enum Sample {
     Gauge(Gauge),
     /// The only sample of its family: a function that gets the name, and writes all lines. Without lines, the page does not
     /// show the metric.
-    Lines(Kind, Box<dyn Fn(&str, &mut String) + Send + Sync>),
+    Lines(Kind, WriteLines),
 }
 
 impl Sample {
