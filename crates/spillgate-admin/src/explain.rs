@@ -21,7 +21,7 @@ use spillgate_service::seek::Entry;
 use spillgate_service::{CallerKeys, Service};
 
 use super::access::Proof;
-use super::{AdminState, BODY_BYTES, hash, in_force};
+use super::{AdminState, BODY_BYTES, hash, in_force, regions};
 
 const EXAMPLE: &str = concat!(
     r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}, as /v1/check takes it, "#,
@@ -115,7 +115,9 @@ pub(super) async fn explain<C: Clock>(
     };
     let loaded = state.service.rules();
     let explained = state.service.explain(&loaded, &request, cost).await?;
+    let regions = regions::names(&state.service);
     let explanation = Explanation {
+        regions: &regions,
         shadow: state.service.options().shadow,
         domain: &domain,
         costs: &[cost],

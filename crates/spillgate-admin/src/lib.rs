@@ -23,6 +23,7 @@ mod overview;
 mod page;
 mod peek;
 mod places;
+mod regions;
 mod reloads;
 mod reset;
 mod rules;
@@ -178,6 +179,9 @@ fn guarded<C: Clock + 'static>() -> Vec<Route<C>> {
         read("/shadows", get(shadows::shadows::<C>)),
         write("/shadow", post(shadows::shadow::<C>)),
         write("/reload", post(reloads::reload::<C>)),
+        read("/regions", get(regions::regions::<C>)),
+        write("/regions/{name}/pause", post(regions::pause::<C>)),
+        write("/regions/{name}/resume", post(regions::resume::<C>)),
     ]
 }
 

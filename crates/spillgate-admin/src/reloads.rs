@@ -8,22 +8,14 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
 use serde_json::json;
 use spillgate::Clock;
-use spillgate_http::json::object;
 use spillgate_http::problem::Problem;
-use spillgate_http::read_body;
 use spillgate_service::reload_requests::ReloadErrors;
 use spillgate_service::reloads::{Lines, Outcome};
 
-use super::writes::Change;
-use super::{AdminState, BODY_BYTES, page};
-
-/// The body of a request for a reload. It has no members, and it can be left out.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
+use super::writes::{Change, without_members};
+use super::{AdminState, page};
 
 pub(super) async fn reloads<C: Clock + 'static>(State(state): State<Arc<AdminState<C>>>) -> Response {
     let mut reloads = state.reloads.newest_first();
@@ -34,10 +26,7 @@ pub(super) async fn reload<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let body = read_body(request.into_body(), BODY_BYTES).await?;
-    if !body.is_empty() {
-        let _: Nothing = object(&body).map_err(|error| Problem::bad_json(&error, "{}, or send no body"))?;
-    }
+    without_members(request).await?;
     let Some(reloaded) = state.reload.reload().await else {
         let help = "look into its log, and restart it";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no thread of this server reloads", help));

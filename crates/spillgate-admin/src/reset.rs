@@ -22,7 +22,7 @@ use spillgate_service::metrics::Protocol;
 use spillgate_service::{Reset, ServiceError, not_reset};
 
 use super::writes::Change;
-use super::{AdminState, BODY_BYTES};
+use super::{AdminState, BODY_BYTES, regions};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or the body of a request to /v1/hit"#;
 
@@ -59,7 +59,14 @@ pub(super) async fn reset<C: Clock>(
     };
     let change = Extension(Change(reset.to_string()));
     Ok(match outcome {
-        Ok(()) => (change, Json(serde_json::json!({ "reset": reset.limits }))).into_response(),
+        Ok(()) => {
+            let mut answer = serde_json::json!({ "reset": reset.limits });
+            // A reset clears only what this region has counted.
+            if reset.is_shared {
+                answer["reset_also_in"] = regions::names(&state.service).into();
+            }
+            (change, Json(answer)).into_response()
+        }
         Err(problem) => (change, problem).into_response(),
     })
 }

@@ -10,10 +10,14 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use spillgate_http::json::object;
 use spillgate_http::problem::Problem;
+use spillgate_http::read_body;
 use spillgate_service::metrics::Metrics;
 use tokio::sync::Semaphore;
 
+use super::BODY_BYTES;
 use super::access::{self, Proof};
 use super::page::try_permit;
 
@@ -21,9 +25,9 @@ use super::page::try_permit;
 /// store keeps its body in memory.
 const WRITES: usize = 16;
 
-/// The log shows at most this many characters of the path of a write. All routes are shorter, but a request can have
-/// any path.
-const ROUTE_CHARS_MAX: usize = 32;
+/// The log shows at most this many characters of the path of a write. All routes are shorter, also with the longest name of
+/// a region, but a request can have any path.
+const ROUTE_CHARS_MAX: usize = 48;
 
 /// The log shows at most this many characters of what a write has changed.
 const CHANGE_CHARS_MAX: usize = 500;
@@ -46,6 +50,20 @@ pub(super) struct Change(pub(super) String);
 /// Returns [`WRITES`] permits. Each write that runs holds one of them.
 pub(super) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(WRITES))
+}
+
+/// The body of a write that needs nothing but its path. It has no members, and it can be left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// Reads the body of a write that needs nothing but its path.
+pub(super) async fn without_members(request: Request) -> Result<(), Problem> {
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
+    if !body.is_empty() {
+        let _: Nothing = object(&body).map_err(|error| Problem::bad_json(&error, "{}, or send no body"))?;
+    }
+    Ok(())
 }
 
 /// What the log shows about a write, apart from its change and its status.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Cmd, cmd};
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Charge, Charged, ChargedStore, Hit, MAX_CHARGES, Op, OpKind, StoreError,
+    Algorithm, Anchor, Binding, Charge, Charged, ChargedStore, Hit, MAX_CHARGES, Op, OpKind, Quota, Span, StoreError,
     StoreErrorKind, Time,
 };
 use tokio::time::Instant;
@@ -23,6 +23,17 @@ use crate::command::script::Script;
 use crate::error::Error;
 use crate::settings::LogForm;
 use crate::store::RedisStore;
+
+/// The commands that a server of another region needs on the keys `sg:*`, to charge what it has admitted
+/// ([`ChargedStore`]). On a cluster, it also needs [`CLUSTER_COMMANDS`](crate::doctor::CLUSTER_COMMANDS).
+///
+/// ```
+/// let rights: Vec<String> =
+///     spillgate_redis::CHARGE_COMMANDS.iter().map(|name| format!("+{}", name.to_lowercase().replace(' ', "|"))).collect();
+/// let rule = format!("ACL SETUSER eu on >secret ~sg:* {}", rights.join(" "));
+/// assert!(rule.ends_with("~sg:* +evalsha +script|load +get +set +hget +hset +pexpire +time"));
+/// ```
+pub const CHARGE_COMMANDS: [&str; 8] = ["EVALSHA", "SCRIPT LOAD", "GET", "SET", "HGET", "HSET", "PEXPIRE", "TIME"];
 
 /// The key of what the servers of a region write about themselves.
 const ABOUT: &str = "sg:{regions}";
@@ -69,6 +80,29 @@ impl RedisStore {
             set.arg(text);
         });
         self.send_plain(&write, within).await.map(drop)
+    }
+
+    /// Returns what servers of other regions have charged of a state in a span: for each, its id and its total. A server of
+    /// the own region is not among them, because nobody tells it what it has admitted itself.
+    ///
+    /// # Errors
+    /// The store did not answer, or the user may not read.
+    pub async fn charged(
+        &self,
+        key: u128,
+        quota: &Quota,
+        span: Span,
+        within: Duration,
+    ) -> Result<Vec<(u64, u64)>, Error> {
+        let hit = Hit::new(key, quota, Op::Peek, Binding::Enforce);
+        let name = RedisKey::of_span(&hit, span);
+        let commands = vec![cmd("HGETALL").arg(name.as_bytes()).clone()];
+        let plain = PlainCommands { commands, key: name.to_string(), slot: name.slot() };
+        let reply = self.send_plain(&plain, within).await?;
+        let number = |text: &Option<Vec<u8>>| std::str::from_utf8(text.as_deref()?).ok()?.parse().ok();
+        let id = |text: &Option<Vec<u8>>| Some(u64::from_be_bytes(text.as_deref()?.try_into().ok()?));
+        // What another program has written there is no total.
+        Ok(reply.chunks_exact(2).filter_map(|pair| Some((id(&pair[0])?, number(&pair[1])?))).collect())
     }
 
     /// Charges totals, as [`ChargedStore::charge`] does. A test passes the time of the charge.

@@ -60,6 +60,7 @@ mod not_redis;
 mod settings;
 mod store;
 
+pub use charge::CHARGE_COMMANDS;
 pub use command::key::RedisKey;
 pub use command::request::{Decoded, ScriptCall, supports};
 pub use command::script::{SCRIPT_COMMANDS, Script};

@@ -7,5 +7,5 @@ mod counts;
 mod deploy;
 mod durations;
 mod lint;
-mod page;
+pub(crate) mod page;
 mod traffic;

@@ -37,6 +37,9 @@ impl<C: Clock> Service<C> {
         if let Some(health) = self.limiter.store().health() {
             self.metrics.store.update(&health);
         }
+        if let Some((peers, guaranteed)) = self.regions() {
+            self.metrics.regions.update(peers, guaranteed);
+        }
     }
 
     /// Warns that the memory store is full, at most once a minute.

@@ -6,13 +6,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use spillgate::regions::not_supported;
 use spillgate::rules::{Plan, Request};
 use spillgate::{Binding, Clock, Decision, Hit, MAX_HITS, Time, Timing, Verdict};
 use tokio::time::Instant;
 use tracing::Level;
 
 use super::answer::{self, Answer, AnswerView};
-use super::sketched::decide_single;
+use super::sketched::{decide_single, place_of};
 use super::validate::within;
 use super::{Client, Grants, Loaded, Service, ServiceError};
 use crate::metrics::Metrics;
@@ -71,7 +72,7 @@ impl<C: Clock> Service<C> {
         } else {
             self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
         };
-        let verdict = decided.map_err(|error| self.failed(begun, error))?;
+        let verdict = decided.map_err(|error| self.failed(begun, with_place(error, &plan)))?;
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
         self.count(now, client.protocol, loaded, request, view);
@@ -168,5 +169,16 @@ impl<C: Clock> Service<C> {
             self.log.rejected(self.limiter.now(), &error);
         }
         error
+    }
+}
+
+/// Names the limit that regions share, if it does not support what the request asks.
+#[cold]
+fn with_place(error: ServiceError, plan: &Plan<'_>) -> ServiceError {
+    match error {
+        ServiceError::BadRequest(text) if plan.hits.iter().any(|hit| not_supported(hit).is_some()) => {
+            ServiceError::BadRequest(format!("{}: {text}", place_of(plan, |limit| limit.quota.is_shared())))
+        }
+        error => error,
     }
 }

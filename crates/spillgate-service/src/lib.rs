@@ -43,6 +43,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
+use spillgate::regions::Peers;
 use spillgate::rules::Rules;
 use spillgate::{Clock, Limiter, StoreErrorKind, SystemClock, Time};
 use tokio::sync::watch;
@@ -168,6 +169,12 @@ impl<C: Clock> Service<C> {
     /// also count.
     pub fn limiter(&self) -> &Limiter<Backend, C> {
         &self.limiter
+    }
+
+    /// Returns the other regions that are told what this server admits, and how many requests the guaranteed shares of this
+    /// region have admitted. `None` if nobody is told.
+    pub fn regions(&self) -> Option<(&Peers, u64)> {
+        self.limiter.store().shared()?.regions()
     }
 
     pub fn metrics(&self) -> &Arc<Metrics> {

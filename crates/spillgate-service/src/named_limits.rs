@@ -104,6 +104,7 @@ impl<C: Clock> Service<C> {
         for plan in &mut plans {
             for hit in &mut plan.hits {
                 hit.op = Op::Reset;
+                reset.is_shared |= hit.quota.is_shared();
             }
             reset.asked += 1;
             let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
@@ -146,6 +147,8 @@ pub struct Reset {
     pub asked: usize,
     /// How many of `callers` were certainly reset.
     pub done: usize,
+    /// Whether regions share one of the limits. Then each region has to be reset.
+    pub is_shared: bool,
 }
 
 impl fmt::Display for Reset {

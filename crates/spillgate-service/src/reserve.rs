@@ -106,7 +106,7 @@ impl<C: Clock> Service<C> {
     ///
     /// # Errors
     /// * The request is malformed, exceeds a bound or is not allowed on its listener.
-    /// * A limit has permits (`concurrency`) or turns (`leaky_bucket`) instead of units.
+    /// * A limit has permits (`concurrency`) or turns (`leaky_bucket`) instead of units, or regions share it.
     /// * The store cannot keep records, because it has no scripts.
     /// * The store failed.
     pub async fn reserve<'p, 'q: 'p>(
@@ -165,6 +165,13 @@ impl<C: Clock> Service<C> {
             return Err(ServiceError::BadRequest(format!(
                 "{place}: a limit with permits (concurrency) or turns (leaky_bucket) cannot be reserved: ask for them with \
                  /v1/check"
+            )));
+        }
+        if plan.hits.iter().any(|hit| hit.quota.is_shared()) {
+            let place = place_of(plan, |limit: &Limit| limit.quota.is_shared());
+            return Err(ServiceError::BadRequest(format!(
+                "{place}: a limit that regions share cannot be reserved, because no region would learn of the correction: ask \
+                 with /v1/check, or use `across_regions: split` or `each`"
             )));
         }
         if !self.limiter.store().supports(&records.local, OpKind::Take) {

@@ -10,8 +10,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use spillgate::regions::RegionStore;
-use spillgate::{Hit, NodeMemory, Store, StoreError, StoreErrorKind, StoreHealth};
+use spillgate::regions::{Peers, RegionStore, not_supported};
+use spillgate::{Hit, NodeMemory, Span, Store, StoreError, StoreErrorKind, StoreHealth};
 
 /// The future of a method that is called through `dyn`.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -58,6 +58,23 @@ pub trait SharedStore: fmt::Debug + Send + Sync {
 
     /// Waits until the circuit breaker of a node opens. Returns at once if one has opened since the last call returned.
     fn circuit_opened(&self) -> Asked<'_, ()>;
+
+    /// Returns what servers of other regions have charged of the state of `hit` in a span: for each server, its id and its
+    /// total. By default, there are no other regions.
+    fn charged<'a>(
+        &'a self,
+        _hit: &'a Hit<'a>,
+        _span: Span,
+        _within: Duration,
+    ) -> Asked<'a, Result<Vec<(u64, u64)>, SharedError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Returns the other regions that are told what this store admits, and how many requests the guaranteed shares of this
+    /// region have admitted. `None` if nobody is told.
+    fn regions(&self) -> Option<(&Peers, u64)> {
+        None
+    }
 }
 
 /// The store of a region is that of its own store, for everything but decisions.
@@ -75,7 +92,7 @@ impl<S: Store + SharedStore> SharedStore for RegionStore<S> {
     }
 
     fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
-        let why = hits.iter().find_map(RegionStore::<S>::not_supported);
+        let why = hits.iter().find_map(not_supported);
         why.map(str::to_owned).or_else(|| self.inner().unsupported(hits))
     }
 
@@ -113,6 +130,19 @@ impl<S: Store + SharedStore> SharedStore for RegionStore<S> {
 
     fn circuit_opened(&self) -> Asked<'_, ()> {
         self.inner().circuit_opened()
+    }
+
+    fn charged<'a>(
+        &'a self,
+        hit: &'a Hit<'a>,
+        span: Span,
+        within: Duration,
+    ) -> Asked<'a, Result<Vec<(u64, u64)>, SharedError>> {
+        self.inner().charged(hit, span, within)
+    }
+
+    fn regions(&self) -> Option<(&Peers, u64)> {
+        Some((self.peers()?, self.guaranteed()))
     }
 }
 

@@ -45,8 +45,9 @@ export async function shadow(request) {
 }
 
 export async function reset(domain, ...descriptors) {
-  const { reset: number } = await post('/reset', { domain, descriptors });
-  return number > 0 ? `All of its limits are full again (${number}).` : 'There was nothing to reset.';
+  const { reset: number, reset_also_in: others = [] } = await post('/reset', { domain, descriptors });
+  const more = others.length > 0 ? ` Regions share some of them: reset it also in ${others.join(', ')}.` : '';
+  return number > 0 ? `All of its limits are full again (${number}).${more}` : 'There was nothing to reset.';
 }
 
 const address = (parts) => `#/explain/${parts.map((text) => encodeURIComponent(text ?? '')).join('/')}`;

@@ -5,7 +5,7 @@ import { callerForm, callerNodes, valuesOf } from './caller.js';
 import { get, post, postText } from './api.js';
 import { bar } from './chart.js';
 import { act, answerTime, faint, field, h, keyOptions, onSubmit, outcome, section, showDone } from './dom.js';
-import { duration, entryText, exact, left, pathEntries, plural } from './format.js';
+import { duration, entryText, exact, left, pathEntries, plural, time } from './format.js';
 import { state } from './state.js';
 
 const REASONS = {
@@ -37,6 +37,12 @@ function stateNode(label, { remaining, reset_after_ns: after }, capacity) {
     h('span', `${exact(remaining)} of ${exact(capacity)} left`), after ? faint(`full in ${duration(after)}`) : '');
 }
 
+// What other regions have charged of a limit that they share.
+function toldText({ span_start_ms: since, by }) {
+  const units = by.map((one) => `${exact(one.units)} by ${one.region ?? 'a region that is not in regions.peers'}`);
+  return `Charged by other regions since ${time(since)}: ${units.join(', ') || 'nothing'}.`;
+}
+
 function limitNode(rule, decided, number) {
   const limit = rule.limits[number];
   const name = limit.label;
@@ -47,6 +53,7 @@ function limitNode(rule, decided, number) {
     !decided && h('p', 'Not asked, because the request is refused by a block.'),
     decided && h('p', REASONS[decided.reason] ?? decided.reason, decided.retry_after_ns !== null ? ` It fits again in ${duration(decided.retry_after_ns)}.` : '',
       decided.delay_ns > 0 ? ` It waits ${duration(decided.delay_ns)} for its turn.` : '', decided.soft_over ? ' It passes only because of the soft share.' : ''),
+    decided?.told && h('p', toldText(decided.told)),
     decided && decided.reason !== 'not_asked' && ['before', 'after'].map((when) => stateNode(when, decided[when], decided.capacity)));
 }
 

@@ -93,4 +93,11 @@ impl Differs {
     pub const fn stops(self) -> bool {
         self.format || self.secret || self.own_store
     }
+
+    /// Returns each thing that has to agree, by its name in metrics, and whether it differs.
+    #[must_use]
+    pub const fn all(self) -> [(&'static str, bool); 4] {
+        let Differs { regions, format, secret, own_store } = self;
+        [("regions", regions), ("format", format), ("secret", secret), ("own_store", own_store)]
+    }
 }

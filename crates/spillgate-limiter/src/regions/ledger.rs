@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use spillgate_core::{Charge, Charged, MAX_CHARGES, MAX_UNITS, Quota, Regions, Span, Time};
+use spillgate_core::{AcrossRegions, Charge, Charged, MAX_CHARGES, MAX_UNITS, Quota, Regions, Span, Time};
 
 use super::SECOND_NS;
 use super::index::{Index, Name};
@@ -157,7 +157,7 @@ impl Ledger {
         };
         let list = List {
             room,
-            step_part: UNTOLD_PART * peers as u64 * u64::from(nodes.get()),
+            step_part: step_part(peers as u64, nodes),
             entries: Vec::with_capacity(room),
             free: Vec::with_capacity(room),
             index: Index::new(room),
@@ -344,6 +344,22 @@ impl Ledger {
     }
 }
 
+/// The part of a capacity that one server may leave untold to one region is 1 / this number.
+const fn step_part(peers: u64, nodes: NonZeroU32) -> u64 {
+    UNTOLD_PART * peers * nodes.get() as u64
+}
+
+fn step(quota: &Quota, part: u64) -> u64 {
+    (quota.capacity() / part).max(1)
+}
+
+/// Returns how many units of a span all servers of all regions together may leave untold.
+pub(super) fn untold_at_most(quota: &Quota, nodes: NonZeroU32) -> u64 {
+    let AcrossRegions::Shared(regions) = quota.across_regions() else { return 0 };
+    let peers = u64::from(regions.get()) - 1;
+    (step(quota, step_part(peers, nodes)) - 1) * peers * u64::from(nodes.get())
+}
+
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("entries", &self.len()).finish_non_exhaustive()
@@ -375,8 +391,7 @@ impl List {
 
     /// Returns the units of this quota from which on a region is told.
     fn step(&self, quota: &Quota) -> u64 {
-        let part = if self.rules.hold(Rule::StepIsDivided) { self.step_part } else { UNTOLD_PART / 4 };
-        (quota.capacity() / part).max(1)
+        step(quota, if self.rules.hold(Rule::StepIsDivided) { self.step_part } else { UNTOLD_PART / 4 })
     }
 
     fn is_due(&self, peer: usize, slot: u32, now: u64) -> bool {

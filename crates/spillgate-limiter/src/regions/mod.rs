@@ -65,6 +65,6 @@ pub use about::{About, Differs};
 pub use figures::PeerStatus;
 pub use ledger::Counts;
 pub use peers::{Options, Peers, region_tag};
-pub use store::RegionStore;
+pub use store::{RegionStore, is_full, may_ask_share, not_supported};
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::about::{About, Differs};
 use super::figures::{Figures, PeerStatus};
-use super::ledger::{Due, Ledger};
+use super::ledger::{Due, Ledger, untold_at_most};
 use super::pace::Pace;
 
 /// How long a call may take. A hash at the other region lives 10 s longer than its entry, so it outlives the call.
@@ -125,6 +125,13 @@ impl Peers {
     #[must_use]
     pub const fn memory_bytes(max_keys: u32, regions: Regions) -> u64 {
         max_keys as u64 * Ledger::entry_bytes(regions) as u64
+    }
+
+    /// Returns how many units of a shared limit may stay untold in a span, by all servers of all regions together: at most 5 %
+    /// of the capacity. `nodes` is the most servers that a region runs.
+    #[must_use]
+    pub fn untold_at_most(quota: &Quota, nodes: NonZeroU32) -> u64 {
+        untold_at_most(quota, nodes)
     }
 
     /// Returns what the servers of this region have to write into their own store, so that others can compare it.

@@ -77,23 +77,16 @@ impl<S: Store> RegionStore<S> {
         &self.store
     }
 
+    /// Returns the other regions, or `None` if this is the only one.
+    #[must_use]
+    pub fn peers(&self) -> Option<&Peers> {
+        self.told.as_deref()
+    }
+
     /// Returns how many requests were admitted by the guaranteed share of a limit.
     #[must_use]
     pub fn guaranteed(&self) -> u64 {
         self.guaranteed.load(Ordering::Relaxed)
-    }
-
-    /// Returns why a hit on a shared limit cannot be decided, or `None`.
-    #[must_use]
-    pub fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
-        match hit.op {
-            _ if !hit.quota.is_shared() => None,
-            Op::Take { .. } | Op::Peek | Op::Reset | Op::Refund { receipt: Some(_), .. } => None,
-            Op::Refund { receipt: None, .. } => Some("a limit that regions share is refunded with a receipt only"),
-            Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => {
-                Some("a limit that regions share takes no forces, renewals and settlements")
-            }
-        }
     }
 
     /// Returns the other regions, if they have to be told of these hits.
@@ -113,7 +106,7 @@ impl<S: Store> RegionStore<S> {
         if hits.len() != decisions.len() {
             return Err(StoreError::malformed("hits and decisions differ in length"));
         }
-        if let Some(why) = hits.iter().find_map(Self::not_supported) {
+        if let Some(why) = hits.iter().find_map(not_supported) {
             return Err(StoreError::malformed(why));
         }
         let started = Instant::now();
@@ -289,9 +282,25 @@ impl<S: Store> Store for RegionStore<S> {
     }
 }
 
+/// Returns why a hit on a shared limit cannot be decided, or `None`.
+#[must_use]
+pub fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
+    match hit.op {
+        _ if !hit.quota.is_shared() => None,
+        Op::Take { .. } | Op::Peek | Op::Reset | Op::Refund { receipt: Some(_), .. } => None,
+        Op::Refund { receipt: None, .. } => {
+            Some("a limit that regions share is refunded with a receipt only. Use `across_regions: split` or `each`")
+        }
+        Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => Some(
+            "a limit that regions share takes no forces, renewals and settlements. Use `across_regions: split` or `each`",
+        ),
+    }
+}
+
 /// Returns whether the guaranteed share may be asked: all hits are takes whose refusal costs nothing, and only shared
-/// buckets that are full have refused.
-fn may_ask_share(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
+/// buckets that are [full](is_full) have refused.
+#[must_use]
+pub fn may_ask_share(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let is_free = |hit: &Hit<'_>| matches!(hit.op, Op::Take { cost: 1.., .. }) && hit.quota.refusal_is_free();
     let with_share = hits.iter().zip(decisions).map(|(hit, decision)| {
         let mut decision = *decision;
@@ -303,7 +312,8 @@ fn may_ask_share(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
 }
 
 /// Returns whether a shared bucket refused the hit because too many units are used.
-fn is_full(hit: &Hit<'_>, decision: &Decision) -> bool {
+#[must_use]
+pub fn is_full(hit: &Hit<'_>, decision: &Decision) -> bool {
     let is_refused = !decision.allowed && decision.reason == Reason::Exceeded && hit.binding == Binding::Enforce;
     is_refused && hit.quota.is_shared() && hit.quota.algorithm() == Algorithm::TokenBucket
 }

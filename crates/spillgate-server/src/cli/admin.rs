@@ -1,5 +1,5 @@
 //! The arguments of the commands for operators: `block`, `unblock`, `blocks`, `shadow`, `shadows`, `reset`, `explain`,
-//! `top`, `reload` and `reloads`. Each has the name of the route of the admin listener that it uses.
+//! `top`, `reload`, `reloads` and `regions`. Each has the name of the route of the admin listener that it uses.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::DEFAULT_ADMIN;
 use super::arguments::{
     allow_unmatched_argument, descriptor_argument, domain_argument, entries, json_argument, optional_domain_argument,
 };
-use super::verb::{Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RuleName};
+use super::verb::{Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RegionAction, RuleName};
 
 /// The exit codes of commands that can fail only as the listener fails.
 const EXIT_CODES: &str = "Exit codes:
@@ -34,8 +34,8 @@ variable SPILLGATE_ADMIN_TOKEN_FILE. Commands that change something need the tex
 admin_token_file; for the others that of admin_read_token_file is enough.";
 
 /// Returns the commands for operators.
-pub(super) fn commands() -> [Command; 10] {
-    [block(), unblock(), blocks(), shadow(), shadows(), reset(), explain(), top(), reload(), reloads()]
+pub(super) fn commands() -> [Command; 11] {
+    [block(), unblock(), blocks(), shadow(), shadows(), reset(), explain(), top(), reload(), reloads(), regions()]
 }
 
 pub(super) fn server_argument() -> Arg {
@@ -260,8 +260,32 @@ fn reload() -> Command {
 }
 
 fn reloads() -> Command {
-    let about = "List the last reloads of a server, the newest first: what each has changed, or why it failed";
+    let about = "List the last reloads of a server: what each has changed, or why it failed";
     with_server(command("reloads", about, &["", " --json"], EXIT_CODES))
+}
+
+fn regions() -> Command {
+    let examples = ["", " --json", " pause us", " resume us --admin http://10.0.0.1:6070"];
+    let about = "Show how a server reaches the other regions, or let it send nothing to one of them";
+    with_server(
+        command("regions", about, &examples, EXIT_CODES_OF_CHANGES)
+            .arg(
+                Arg::new("ACTION")
+                    .value_name("pause|resume")
+                    .value_parser(PossibleValuesParser::new(["pause", "resume"]))
+                    .hide_possible_values(true)
+                    .requires("REGION")
+                    .help("Send nothing to a region until resume or a restart. Then all that still waits is sent"),
+            )
+            .arg(Arg::new("REGION").value_parser(region).requires("ACTION").help("Name of the other region")),
+    )
+}
+
+/// Reads the name of a region, which becomes a part of a path.
+fn region(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let error = || "this is not the name of a region: it has lower-case letters, digits and dashes".to_owned();
+    if is_name { Ok(text.to_owned()) } else { Err(error()) }
 }
 
 /// Reads the arguments of the command `name`. Returns `None` if it is no command for operators.
@@ -310,6 +334,10 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
         "top" => AdminAction::Top,
         "reload" => AdminAction::Reload,
         "reloads" => AdminAction::Reloads,
+        "regions" => AdminAction::Regions(
+            text("REGION")
+                .map(|region| RegionAction { region, is_paused: text("ACTION").is_some_and(|it| it == "pause") }),
+        ),
         _ => return None,
     };
     let server = text("server").filter(|_| has_server(matches));

@@ -22,8 +22,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::settings::{KEYS, Key, masked};
 use arguments::{config_argument, json_argument, paths, rules_argument};
 pub use verb::{
-    Admin, AdminAction, BlockedEntry, CallerValue, Check, Doctor, Entries, ExplainedRequest, Insight, KeyNames, Replay,
-    RuleName, Serve, Setting, Size, Validate, Verb,
+    Admin, AdminAction, BlockedEntry, CallerValue, Check, Doctor, Entries, ExplainedRequest, Insight, KeyNames,
+    RegionAction, Replay, RuleName, Serve, Setting, Size, Validate, Verb,
 };
 
 /// The address of the admin listener if the settings do not change it.

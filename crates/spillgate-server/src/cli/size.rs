@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
-use spillgate::MAX_UNITS;
+use clap::{Arg, ArgMatches, Command, value_parser};
 use spillgate::units::{parse_bytes, parse_count, parse_duration};
+use spillgate::{MAX_UNITS, Regions};
 
 use super::arguments::json_argument;
 use super::verb::Size;
@@ -39,7 +39,8 @@ pub(super) fn command() -> Command {
         .about("Compute the memory of a limit: exact, in a sketch, and in Redis")
         .after_help(format!(
             "Examples:\n  spillgate size --limit 10/s --rate 1M --keys 1G\n  \
-             spillgate size --limit 100/day --rate 10k --keys 1M --memory 64MiB\n\n{EXIT_CODES}"
+             spillgate size --limit 100/day --rate 10k --keys 1M --memory 64MiB\n  \
+             spillgate size --limit 600/m --rate 20k --keys 1M --regions 3\n\n{EXIT_CODES}"
         ))
         .arg(
             Arg::new("limit")
@@ -59,6 +60,14 @@ pub(super) fn command() -> Command {
                 .value_parser(memory)
                 .help("Greatest memory, 128KiB at least. Without it, the memory that each representation needs"),
         )
+        .arg(
+            Arg::new("regions")
+                .long("regions")
+                .value_name("COUNT")
+                .value_parser(value_parser!(u8).range(2..=i64::from(Regions::MAX)))
+                .conflicts_with("memory")
+                .help("Number of regions that share the limit: the memory in the store of each. --rate and --keys are those of all"),
+        )
         .arg(json_argument("Print one line of JSON"))
 }
 
@@ -72,6 +81,7 @@ pub(super) fn read(matches: &ArgMatches) -> Size {
         rate: count("rate").unwrap_or(1),
         keys: count("keys").unwrap_or(1),
         memory: count("memory"),
+        regions: matches.get_one("regions").copied(),
         json: matches.get_flag("json"),
     }
 }

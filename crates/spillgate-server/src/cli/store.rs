@@ -39,8 +39,19 @@ const REACHING: [&str; 12] = [
 ];
 /// The settings that change the names of keys.
 const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.scripts"];
-/// The setting with which `doctor` compares the latency of the store.
-const DEADLINE: [&str; 1] = ["store.deadline"];
+/// The further settings of `doctor`: that with which it compares the latency of the store, and those of other regions.
+const OF_DOCTOR: [&str; 10] = [
+    "store.deadline",
+    "store.key_secret_file",
+    "regions.name",
+    "regions.peers",
+    "regions.default",
+    "regions.user",
+    "regions.password_file",
+    "regions.tls.ca",
+    "regions.tls.cert",
+    "regions.tls.key",
+];
 
 /// Returns the settings of a command that reads keys in a store.
 fn for_keys() -> Vec<&'static str> {
@@ -107,20 +118,23 @@ pub(super) fn doctor_command() -> Command {
             "Find what is wrong with a shared store, and say how to fix it.\n\n\
              It examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
              the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
-             the scripts on keys of its own, and then removes these keys. It changes nothing else.",
+             the scripts on keys of its own, and then removes these keys. It changes nothing else.\n\n\
+             If the settings name other regions, it also examines whether each of their stores can be reached and charged, and \
+             agrees in what has to be the same. It charges one unit of a key of its own there, which ends within a minute.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \
              spillgate doctor --config redis.yaml --json\n  \
-             spillgate doctor --store rediss://redis.internal --store-user limiter --store-password-file password\n\n\
+             spillgate doctor --store rediss://redis.internal --store-user limiter --store-password-file password\n  \
+             spillgate doctor --config eu.yaml      with regions.peers, the stores of the other regions too\n\n\
              {EXIT_CODES_OF_DOCTOR}"
         ))
         .arg(config_argument("Settings file that names the store"));
-    with(with(command, &REACHING), &DEADLINE).arg(json_argument("Print one line of JSON"))
+    with(with(command, &REACHING), &OF_DOCTOR).arg(json_argument("Print one line of JSON"))
 }
 
 pub(super) fn doctor(matches: &ArgMatches) -> Doctor {
     let config = matches.get_one("config").cloned();
-    let flags = [settings(matches, &REACHING), settings(matches, &DEADLINE)].concat();
+    let flags = [settings(matches, &REACHING), settings(matches, &OF_DOCTOR)].concat();
     Doctor { config, flags, json: matches.get_flag("json") }
 }

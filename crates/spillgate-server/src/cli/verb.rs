@@ -158,6 +158,15 @@ pub enum AdminAction {
     Reload,
     /// `spillgate reloads`
     Reloads,
+    /// `spillgate regions`, and `spillgate regions pause` or `resume`
+    Regions(Option<RegionAction>),
+}
+
+/// Pauses or resumes a region.
+#[derive(Debug)]
+pub struct RegionAction {
+    pub region: String,
+    pub is_paused: bool,
 }
 
 /// What a block refuses.
@@ -248,6 +257,8 @@ pub struct Size {
     pub keys: u64,
     /// The memory that may be used, in bytes.
     pub memory: Option<u64>,
+    /// The regions that share the limit.
+    pub regions: Option<u8>,
     pub json: bool,
 }
 

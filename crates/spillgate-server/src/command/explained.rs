@@ -10,7 +10,7 @@ use spillgate::rules::LimitDescription;
 use spillgate::{Binding, Reason};
 use spillgate_service::explain::{KnownRules, UnknownName};
 
-use super::terminal::{Problem, Problems, Table, Terminal, Tone, clean, count, duration};
+use super::terminal::{Problem, Problems, Table, Terminal, Tone, clean, count, date_time, duration, thousands};
 
 #[derive(Deserialize)]
 pub(super) struct Explanation {
@@ -100,6 +100,20 @@ pub(super) struct AskedLimit {
     after: State,
     retry_after_ns: Option<u64>,
     delay_ns: u64,
+    told: Option<Told>,
+}
+
+/// What other regions have told of a limit that they share.
+#[derive(Deserialize)]
+struct Told {
+    span_start_ms: u64,
+    by: Vec<ToldBy>,
+}
+
+#[derive(Deserialize)]
+struct ToldBy {
+    region: Option<String>,
+    units: u64,
 }
 
 #[derive(Deserialize)]
@@ -239,7 +253,28 @@ impl Explanation {
                 table.row(head.into_iter().chain(limit.cells(several)));
             }
         }
-        table.text(true, terminal)
+        table.text(true, terminal) + &self.told_lines()
+    }
+
+    /// Returns how many units other regions have charged, a line for each limit that they share.
+    fn told_lines(&self) -> String {
+        let mut text = String::new();
+        for limit in self.asked.last().into_iter().flat_map(|asked| &asked.limits) {
+            let Some(Told { span_start_ms, by }) = &limit.told else { continue };
+            let one = |ToldBy { region, units }: &ToldBy| {
+                format!(
+                    "{} by {}",
+                    thousands(*units),
+                    region.as_deref().unwrap_or("a region that is not in regions.peers")
+                )
+            };
+            let by =
+                if by.is_empty() { "nothing".to_owned() } else { by.iter().map(one).collect::<Vec<_>>().join(", ") };
+            let since = date_time(span_start_ms.saturating_mul(1_000_000));
+            let line = format!("{}: charged by other regions since {since} UTC: {by}", limit.label);
+            text.push_str(&format!("\n{}\n", clean(&line)));
+        }
+        text
     }
 
     /// Returns the answer to the first request in one sentence, as the page of the server says it.

@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod differences;
 mod doctor;
 mod explained;
 mod insight;
@@ -13,6 +14,7 @@ mod open;
 mod replay;
 mod schema;
 mod serve;
+mod shared_limits;
 mod size;
 mod terminal;
 mod validate;

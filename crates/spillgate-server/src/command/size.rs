@@ -3,11 +3,14 @@
 //! A sketch that is too small for its traffic refuses clients that have used nothing. An operator has to see this
 //! before the rule goes live.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use spillgate::regions::Peers;
 use spillgate::rules::LimitSketch;
 use spillgate::sketch::{Sketch, SketchError};
 use spillgate::units::{format_bytes, format_duration};
-use spillgate::{Quota, QuotaBuilder, QuotaError};
+use spillgate::{AcrossRegions, Quota, QuotaBuilder, QuotaError, Regions, Time};
 
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, count, thousands};
 use crate::cli::Size;
@@ -19,6 +22,12 @@ const BYTES_PER_KEY: f64 = 31.0;
 const BYTES_PER_COUNTER: f64 = 52.0;
 /// The bytes of a key in Redis, for all algorithms except logs and permits.
 const BYTES_IN_REDIS: f64 = 177.0;
+/// The bytes of what a store knows of one key from servers of other regions (a hash with few fields), at most.
+const BYTES_OF_HASH: f64 = 200.0;
+/// How much longer such a hash lives than what is told of its span.
+const HASH_OUTLIVES: Duration = Duration::from_secs(10);
+/// The default of `regions.max_keys`.
+const REMEMBERED_KEYS: u32 = 262_144;
 /// The largest `sketch_memory` of a rule.
 const MAX_SKETCH_BYTES: u64 = LimitSketch::MAX_BYTES;
 /// Without `--memory`, an exact limit is recommended up to this memory. With the default of `memory.max_keys`, token
@@ -83,7 +92,33 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
         redis("token_bucket", interval),
         redis("fixed_window", window),
     ];
+    // Only what is counted in a store can be shared.
+    if let Some(regions) = size.regions.and_then(Regions::new) {
+        let window = build(Quota::fixed_window(size.limit, size.window))?;
+        return [(bucket, interval), (window, size.window.as_secs_f64()), (counter, 2.0 * size.window.as_secs_f64())]
+            .map(|(quota, life)| shared(&quota, regions, life, live).map_err(invalid))
+            .into_iter()
+            .collect();
+    }
     Ok(rows.into_iter().map(|row| checked(size, row)).collect())
+}
+
+/// Returns the memory in the store of each region for a limit that regions share. A key has a state there, and a hash with
+/// what the servers of the other regions have told. `life` is that of a state, and `live` returns how many keys are in use
+/// at a time if a unit lasts so many seconds.
+fn shared(quota: &Quota, regions: Regions, life: f64, live: impl Fn(f64) -> f64) -> Result<Row, QuotaError> {
+    let quota = quota.across(AcrossRegions::Shared(regions))?;
+    let told = Duration::from_nanos(quota.span_life_ns(quota.span(Time::EPOCH))) + HASH_OUTLIVES;
+    let (states, hashes) = (live(life), live(told.as_secs_f64()));
+    Ok(Row {
+        representation: "redis, each region",
+        algorithm: quota.algorithm().as_str(),
+        keys_at_once: Some(states.max(hashes).ceil() as u64),
+        bytes: (states * BYTES_IN_REDIS + hashes * BYTES_OF_HASH).ceil() as u64,
+        wrong_refusals: 0.0,
+        fault: None,
+        is_local: false,
+    })
 }
 
 /// Returns the units that all keys together can use in a second: the rate that was asked for, or less if the keys are
@@ -223,6 +258,7 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
     let line = match best.representation {
         "exact" => format!("algorithm: {algorithm}, without `representation`"),
         "redis" => format!("algorithm: {algorithm}, with `--store redis://HOST:PORT`"),
+        "redis, each region" => format!("algorithm: {algorithm}, across_regions: shared"),
         _ => {
             // A size in a rules file is a whole number. It must not be above --memory.
             let memory = match size.memory {
@@ -232,14 +268,22 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
             format!("algorithm: {algorithm}, representation: sketch, sketch_memory: {memory}")
         }
     };
-    let note = match best.representation {
-        "exact" => {
+    let note = match (best.representation, size.regions.and_then(Regions::new)) {
+        ("exact", _) => {
             "While more keys come at once than `memory.max_keys` (10M), `memory.on_full` says what happens to new ones.\n"
+                .to_owned()
         }
-        "redis" => "",
+        ("redis", _) => String::new(),
+        (_, Some(regions)) => format!(
+            "The store of each region has the keys of all regions. Each server remembers up to {} of its own keys for the \
+             others (`regions.max_keys`), which takes {} at most.\n",
+            thousands(REMEMBERED_KEYS as usize),
+            format_bytes(Peers::memory_bytes(REMEMBERED_KEYS, regions)),
+        ),
         _ => {
             "The refusals of new keys are those of an attack with keys that come once. Keys that use up their limits can \
              cause more of them.\n"
+                .to_owned()
         }
     };
     format!("\nIn the rule: {line}\n{note}")
@@ -247,8 +291,6 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// 10 units a second for each key.
@@ -259,6 +301,7 @@ mod tests {
         rate: 1_000_000,
         keys: 1_000_000_000,
         memory: None,
+        regions: None,
         json: false,
     };
     const DAY: Duration = Duration::from_secs(86_400);
@@ -338,6 +381,22 @@ mod tests {
         let best = recommended(&size, &rows).expect("something works");
         assert_eq!((best.representation, best.bytes >> 30), ("gcra sketch", 12));
         assert!(advice(&size, Some(best)).contains("keys that come once"));
+    }
+
+    #[test]
+    fn a_limit_that_regions_share_has_a_state_and_a_hash_in_each_region() {
+        let size = Size { window: Duration::from_secs(60), rate: 1_000, regions: Some(3), ..SIZE };
+        let rows = rows(&size).expect("the limit is valid");
+        let bytes = |algorithm| row(&rows, "redis, each region", algorithm).bytes;
+        // A unit of the bucket lasts 6 s, and what is told of it two spans of a minute and 10 s. A window is told for a
+        // window, a second and 10 s.
+        assert_eq!(bytes("token_bucket"), 1_000 * (6 * 177 + 130 * 200));
+        assert_eq!(bytes("fixed_window"), 1_000 * (60 * 177 + 71 * 200));
+        assert_eq!(bytes("sliding_window_counter"), 1_000 * (120 * 177 + 130 * 200));
+        assert_eq!(rows.len(), 3);
+        assert!(advice(&size, recommended(&size, &rows)).contains("across_regions: shared"));
+        let few = Size { keys: 10, ..size };
+        assert!(super::rows(&few).expect("valid").iter().all(|row| row.bytes <= 10 * 377 + 1));
     }
 
     #[test]

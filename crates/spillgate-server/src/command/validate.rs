@@ -4,9 +4,12 @@
 //! ports, does not connect to the store, and does not check the snapshot file. Editors and continuous integration use
 //! it.
 
+use std::collections::BTreeMap;
+
 use spillgate::rules::{Diagnostic, Rules, Severity};
 
 use super::open::{rule_checks, rules, secret_file, settings, store};
+use super::shared_limits::{self, SharedLimit};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json};
 use crate::cli::Validate;
 use crate::settings::Resolved;
@@ -18,9 +21,9 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
             store::check_settings(&settings)?;
             secret_file::admin_access(&settings)?;
             rule_checks::check_for_server(&settings, &rules)?;
-            Ok((rule_checks::notes(&settings, &rules), rules, files))
+            Ok((rule_checks::notes(&settings, &rules), shared_limits::of(&settings, &rules), rules, files))
         });
-    let (store_notes, rules, files) = match loaded {
+    let (store_notes, shared, rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             problems.print(validate.json, terminal);
@@ -34,7 +37,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         rules.warnings().iter().partition(|warning| warning.severity() == Severity::Note);
     let code = if validate.deny_warnings && !warnings.is_empty() { EXIT_DENIED } else { EXIT_OK };
     if validate.json {
-        terminal.json(&summary(&rules, &store_notes, files, code));
+        terminal.json(&summary(&rules, (&store_notes, &shared), files, code));
         return code;
     }
     for warning in &warnings {
@@ -55,13 +58,25 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     if !notes.is_empty() {
         text.push_str(&format!(", {}", count(notes.len(), "note")));
     }
-    terminal.print(&format!("{text}\n"));
+    text.push('\n');
+    shared.iter().for_each(|limit| text.push_str(&limit.text(terminal)));
+    terminal.print(&text);
     code
 }
 
-fn summary(rules: &Rules, store_notes: &[String], files: usize, code: u8) -> serde_json::Value {
+fn summary(
+    rules: &Rules,
+    (store_notes, shared): (&[String], &[SharedLimit]),
+    files: usize,
+    code: u8,
+) -> serde_json::Value {
     let note = |message| serde_json::json!({"severity": "note", "message": message});
     let warnings: Vec<_> = rules.warnings().iter().map(diagnostic_json).chain(store_notes.iter().map(note)).collect();
+    let shared = shared.iter().map(|limit| {
+        let lines: BTreeMap<_, _> = limit.lines.iter().map(|(title, text)| (title, text)).collect();
+        serde_json::json!({"limit": limit.name, "lines": lines})
+    });
+    let shared: Vec<_> = shared.collect();
     let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
     serde_json::json!({
         "ok": code == EXIT_OK,
@@ -70,5 +85,6 @@ fn summary(rules: &Rules, store_notes: &[String], files: usize, code: u8) -> ser
         "files": files,
         "domains": domains,
         "rules": rules.rules().count(),
+        "shared_limits": shared,
     })
 }

@@ -9,23 +9,24 @@ use super::links::book;
 use super::page::read;
 use super::tables::table;
 use crate::support::redis::Redis;
-use crate::support::spillgate::Spillgate;
+use crate::support::spillgate::{REGIONS, Spillgate};
 use crate::support::{eventually, http, root};
 
 #[derive(Debug, Default)]
 struct Family {
     help: String,
     kind: String,
-    /// The labels of the metric, with their values. A label whose values come from the rules has no values here.
+    /// The labels of the metric, with their values. A label whose values come from users has no values here.
     labels: BTreeMap<String, Vec<String>>,
 }
 
-/// Labels whose values come from the rules.
-const OF_RULES: [&str; 3] = ["domain", "limit", "rule"];
+/// Labels whose values come from the rules or the settings.
+const OF_USERS: [&str; 4] = ["domain", "limit", "region", "rule"];
 /// Labels with too many values for the table, or with a value that changes with each version.
 const NOT_LISTED: [&str; 2] = ["le", "version"];
 
-/// All metrics. Some exist only with a snapshot, and others only with a shared store, so two servers are started.
+/// All metrics. Some exist only with a snapshot, and others only with a shared store and other regions, so two servers are
+/// started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let (rules, folder) =
         (root().join("examples/quickstart.yaml"), TempDir::new().expect("a temporary folder can be made"));
@@ -33,11 +34,10 @@ static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let snapshot = ["--memory-snapshot-path", &path, "--memory-snapshot-interval", "100ms"];
     let redis = Redis::start();
     let url = redis.url();
-    let store = ["--store", &*url, "--store-expected-nodes", "1"];
+    let store = [&["--store", &*url, "--store-expected-nodes", "1"][..], &REGIONS].concat();
     let mut families = BTreeMap::new();
-    for arguments in [snapshot, store] {
-        let server = Spillgate::serve(&rules, &arguments);
-        let shown = if arguments == snapshot { "snapshot_timestamp" } else { "store_up 1" };
+    for (arguments, shown) in [(&snapshot[..], "snapshot_timestamp"), (&store, "store_up 1")] {
+        let server = Spillgate::serve(&rules, arguments);
         let page = eventually("the gauge that only this server has", || {
             let page = http::get(server.admin(), "/metrics", &[]).body;
             page.contains(shown).then_some(page)
@@ -55,13 +55,14 @@ fn add(page: &str, families: &mut BTreeMap<String, Family>) {
             families.entry(name.to_owned()).or_default().kind = kind.to_owned();
         } else if let Some((name, rest)) = line.split_once('{') {
             // The lines of a histogram have a suffix.
-            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            let whole = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let name = whole.filter(|whole| families.contains_key(*whole)).unwrap_or(name);
             let family = families.get_mut(name).expect("the line `# HELP` comes before the values of a metric");
             let labels = rest.split_once('}').expect("the labels end with a brace").0;
             for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
                 let values = family.labels.entry(label.to_owned()).or_default();
                 let value = value.trim_matches('"').to_owned();
-                if !OF_RULES.contains(&label) && !NOT_LISTED.contains(&label) && !values.contains(&value) {
+                if !OF_USERS.contains(&label) && !NOT_LISTED.contains(&label) && !values.contains(&value) {
                     values.push(value);
                 }
             }

@@ -30,8 +30,10 @@ fn valid(path: &str) -> (&'static str, u16) {
         "/shadow" => (r#"{"rule":"all","on":true,"for":"1s"}"#, 200),
         // The app of this test has no thread that reloads. `tests/reload.rs` has real servers.
         "/reload" => ("", 503),
+        // The app has no other regions. `tests/store/regions.rs` has real servers.
+        "/regions/{name}/pause" | "/regions/{name}/resume" => ("", 404),
         "/blocks" | "/shadows" | "/overview" | "/events" | "/metrics" | "/rules" | "/insight" | "/top" | "/reloads"
-        | "/openapi.json" | "/healthz" | "/readyz" | "/" => ("", 200),
+        | "/regions" | "/openapi.json" | "/healthz" | "/readyz" | "/" => ("", 200),
         _ => panic!("the route {path} is new: add a valid body and its status to this table"),
     }
 }

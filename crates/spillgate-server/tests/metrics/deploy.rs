@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::metrics::page::Page;
 use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::redis::Redis;
+use crate::support::spillgate::REGIONS;
 use crate::support::{eventually, root};
 
 /// Keywords of PromQL that can stand next to a list of labels in parentheses.
@@ -152,11 +153,11 @@ fn named(expression: &str) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     (metrics, groups)
 }
 
-/// Returns the names of all metrics, each with its labels. They come from a server with Redis and a server with
-/// snapshots, after some requests.
+/// Returns the names of all metrics, each with its labels. They come from a server with Redis and another region, and from
+/// a server with snapshots, after some requests.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let redis = Redis::start();
-    let server = serve(RULES, &["--store", &redis.url(), "--store-expected-nodes", "1"]);
+    let server = serve(RULES, &[&["--store", &redis.url(), "--store-expected-nodes", "1"][..], &REGIONS].concat());
     Via::Http.send(&server, &[("two", "a")], 1);
     let page = eventually("the store is up", || {
         let page = Page::of(server.admin());

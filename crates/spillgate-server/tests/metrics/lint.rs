@@ -8,6 +8,7 @@ use crate::metrics::page::Page;
 use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::eventually;
 use crate::support::redis::Redis;
+use crate::support::spillgate::REGIONS;
 
 /// Returns whether the linter accepts a page, and what it says about the page.
 fn lint(page: &str) -> (bool, String) {
@@ -26,9 +27,9 @@ fn the_linter_has_no_complaint() {
     let snapshot = ["--memory-snapshot-path", &path, "--memory-snapshot-interval", "100ms"];
     let redis = Redis::start();
     let url = redis.url();
-    let store = ["--store", &*url, "--store-expected-nodes", "1"];
-    for (arguments, shown) in [(snapshot, "snapshot_timestamp"), (store, "store_up 1")] {
-        let server = serve(RULES, &arguments);
+    let store = [&["--store", &*url, "--store-expected-nodes", "1"][..], &REGIONS].concat();
+    for (arguments, shown) in [(&snapshot[..], "snapshot_timestamp"), (&store, "store_up 1")] {
+        let server = serve(RULES, arguments);
         eventually("all gauges are set", || Page::of(server.admin()).text.contains(shown).then_some(()));
         for via in [Via::Grpc, Via::Http] {
             via.send(&server, &[("two", "a"), ("unknown", "b")], 1);

@@ -14,6 +14,10 @@ use super::process::Process;
 /// How long a test waits until a server is ready. With many rules, a busy machine needs long.
 const START: Duration = Duration::from_secs(300);
 
+/// Arguments of a server with another region, which it never reaches.
+pub(crate) const REGIONS: [&str; 6] =
+    ["--regions-name", "eu", "--regions-peers", "us=redis://127.0.0.1:1", "--regions-default", "each"];
+
 #[derive(Debug)]
 pub(crate) struct Spillgate {
     pub(crate) process: Process,

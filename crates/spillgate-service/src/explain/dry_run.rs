@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use spillgate::regions::{is_full, may_ask_share};
 use spillgate::rules::Plan;
 use spillgate::sketch::Sketch;
 use spillgate::{
@@ -34,13 +35,42 @@ pub(super) async fn decisions<C: Clock>(
     Ok(decisions)
 }
 
+/// Changes the decisions of full limits that the guaranteed share of this region would admit, as the store does it.
+pub(super) async fn ask_shares<C: Clock>(
+    service: &Service<C>,
+    hits: &[Hit<'_>],
+    decisions: &mut [Decision],
+) -> Result<(), ServiceError> {
+    if !may_ask_share(hits, decisions) {
+        return Ok(());
+    }
+    let mut with_shares = decisions.to_vec();
+    for (hit, decision) in hits.iter().zip(&mut with_shares).filter(|(hit, decision)| is_full(hit, decision)) {
+        let Some(share) = hit.quota.guaranteed(hit.op.cost()) else { continue };
+        let Some(answer) = refused(service, &hit.with_quota(&share), None).await? else { return Ok(()) };
+        decision.retry_after = decision.retry_after.min(answer.retry_after);
+        if answer.allowed {
+            *decision = with_outcome(decision, true, Reason::Fits, Wait::NONE);
+        }
+    }
+    // If one share refuses, no share admits.
+    let is_admitted = with_shares.iter().zip(hits).all(|(decision, hit)| !is_full(hit, decision));
+    for (decision, with_share) in decisions.iter_mut().zip(with_shares) {
+        if is_admitted || !with_share.allowed {
+            *decision = with_share;
+        }
+    }
+    Ok(())
+}
+
 /// Returns whether a refused request leaves all its limits uncharged.
 ///
 /// With the setting `store.scripts: off`, a shared store charges each take even if the request is refused. Such a store
-/// does not support `Force`, and a store with scripts does. So the support of `Force` shows which case this is.
+/// does not support `Force`, and a store with scripts does. So the support of `Force` shows which case this is. A limit that
+/// regions share takes no forces, but needs a store with scripts.
 fn is_atomic<C: Clock>(service: &Service<C>, hit: &Hit<'_>, sketch: Option<&Sketch>) -> bool {
     let store = service.limiter().store();
-    sketch.is_some() || !store.is_shared() || store.supports(hit.quota, OpKind::Force)
+    sketch.is_some() || !store.is_shared() || hit.quota.is_shared() || store.supports(hit.quota, OpKind::Force)
 }
 
 /// Asks the store for the decision on the take `hit`, without charging the take. Returns `None` if the answer does not

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate::Wait;
 use spillgate::rules::{Limit, LimitDescription, Origin, Outcome, Rule, Rules, Step};
 
-use super::{After, Explained, ExplainedLimit, KnownRules, Pairs, is_left_out, unknown_names};
+use super::{After, Explained, ExplainedLimit, KnownRules, Pairs, Told, is_left_out, unknown_names};
 
 /// The maximum number of steps in an explanation. A step is part of the search for the rule of a descriptor. Each step
 /// repeats the beginning of a value, so this number bounds the size of the answer. Usual rules need a few steps for
@@ -29,6 +29,8 @@ pub struct Explanation<'a> {
     pub explained: &'a [Explained<'a>],
     /// Whether all limits of the server are in shadow mode.
     pub shadow: bool,
+    /// The names of the other regions.
+    pub regions: &'a [String],
     /// A step shows at most this many bytes of the value that it compares.
     pub value_bytes: usize,
 }
@@ -54,7 +56,7 @@ impl Explanation<'_> {
             "descriptors": numbered.map(descriptor).collect::<Vec<_>>(),
             "unknown": unknown_names(rules, self.domain, self.descriptors),
             "known": KnownRules::of(rules, self.domain, self.descriptors),
-            "asked": self.explained.iter().map(explained_json).collect::<Vec<_>>(),
+            "asked": self.explained.iter().map(|explained| explained_json(explained, self.regions)).collect::<Vec<_>>(),
         })
     }
 }
@@ -110,8 +112,8 @@ fn limit_json(rule: &Rule, limit: &Limit, shadow: bool, is_left_out: bool) -> Va
     limit
 }
 
-fn explained_json(explained: &Explained<'_>) -> Value {
-    let limits: Vec<_> = explained.limits.iter().map(explained_limit_json).collect();
+fn explained_json(explained: &Explained<'_>, regions: &[String]) -> Value {
+    let limits: Vec<_> = explained.limits.iter().map(|limit| explained_limit_json(limit, regions)).collect();
     json!({
         "cost": explained.cost,
         "at_ns": u64::try_from(explained.at.as_nanos()).unwrap_or(u64::MAX),
@@ -122,7 +124,7 @@ fn explained_json(explained: &Explained<'_>) -> Value {
     })
 }
 
-fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
+fn explained_limit_json(explained: &ExplainedLimit<'_>, regions: &[String]) -> Value {
     let state = |seen: After| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
     let decision = &explained.decision;
     json!({
@@ -139,7 +141,17 @@ fn explained_limit_json(explained: &ExplainedLimit<'_>) -> Value {
         "after": state(explained.after),
         "retry_after_ns": retry_json(decision.allowed, decision.retry_after),
         "delay_ns": decision.delay_ns,
+        "told": explained.told.as_ref().map(|told| told_json(told, regions)),
     })
+}
+
+/// Writes what other regions have told of a limit. A server can be of a region whose name this one does not know.
+fn told_json(told: &Told, regions: &[String]) -> Value {
+    let (known, others) = told.by_region(regions);
+    let unnamed = (others > 0).then_some((None, others));
+    let all = known.into_iter().map(|(name, units)| (Some(name), units)).chain(unnamed);
+    let by: Vec<_> = all.map(|(region, units)| json!({"region": region, "units": units})).collect();
+    json!({"span_start_ms": told.span.start_ns / 1_000_000, "span_ns": told.span.length_ns, "by": by})
 }
 
 fn retry_json(allowed: bool, wait: Wait) -> Value {

@@ -8,11 +8,13 @@ mod dry_run;
 mod json;
 mod unknown;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use spillgate::regions::region_tag;
 use spillgate::rules::{Limit, Plan, Request};
 use spillgate::sketch::Sketch;
-use spillgate::{Binding, Clock, Decision, Hit, Op, Source, StoreError, StoreErrorKind, Verdict};
+use spillgate::{Binding, Clock, Decision, Hit, Op, Source, Span, StoreError, StoreErrorKind, Verdict};
 
 use super::blocked::Blocked;
 use super::{Grants, Loaded, Service, ServiceError};
@@ -46,6 +48,27 @@ pub struct ExplainedLimit<'p> {
     pub before: Decision,
     pub decision: Decision,
     pub after: After,
+    /// `None` if no regions share the limit, or if the store did not say it.
+    pub told: Option<Told>,
+}
+
+/// What servers of other regions have told of a limit in the span that runs now.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub span: Span,
+    /// The units of each region, by the [first bits](region_tag) of the ids of its servers.
+    units: BTreeMap<u16, u64>,
+}
+
+impl Told {
+    /// Returns the units of each of these regions that told some, and those of regions with other names.
+    #[must_use]
+    pub fn by_region<'r>(&self, regions: &'r [String]) -> (Vec<(&'r str, u64)>, u64) {
+        let of = |name: &'r String| Some((name.as_str(), *self.units.get(&region_tag(name))?));
+        let known: Vec<_> = regions.iter().filter_map(of).collect();
+        let others = self.units.values().sum::<u64>() - known.iter().map(|(_, units)| units).sum::<u64>();
+        (known, others)
+    }
 }
 
 /// The state of a limit after a request.
@@ -67,13 +90,14 @@ impl From<&Decision> for After {
 pub type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
 impl<'p> ExplainedLimit<'p> {
-    /// Returns the limits of a plan. The lists `before`, `decisions` and `after` have one item for each hit of the
+    /// Returns the limits of a plan. The lists `before`, `decisions`, `after` and `told` have one item for each hit of the
     /// plan.
     pub fn of(
         plan: &Plan<'p>,
         before: &[Decision],
         decisions: &[Decision],
         after: &[After],
+        told: &[Option<Told>],
     ) -> Vec<ExplainedLimit<'p>> {
         let mut limits = Vec::new();
         for (descriptor, planned) in plan.descriptors.iter().enumerate() {
@@ -83,7 +107,8 @@ impl<'p> ExplainedLimit<'p> {
                 let number = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
                 let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
                 let binding = plan.hits[*hit].binding;
-                limits.push(ExplainedLimit { descriptor, number, limit, binding, before, decision, after });
+                let told = told[*hit].clone();
+                limits.push(ExplainedLimit { descriptor, number, limit, binding, before, decision, after, told });
             }
         }
         limits
@@ -142,11 +167,37 @@ impl<C: Clock> Service<C> {
     /// Returns the decisions that the hits of this plan would get now. Blocks are not looked at.
     async fn explain_plan<'p>(&self, plan: &Plan<'p>) -> Result<(Verdict, Vec<ExplainedLimit<'p>>), ServiceError> {
         let before = self.peek_at(plan).await?;
-        let decisions = dry_run::decisions(self, plan, &before).await?;
+        let mut decisions = dry_run::decisions(self, plan, &before).await?;
+        dry_run::ask_shares(self, &plan.hits, &mut decisions).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
         let after = dry_run::after(self, plan, &decisions, &before, verdict.allowed);
-        let limits = ExplainedLimit::of(plan, &before, &decisions, &after);
+        let limits = ExplainedLimit::of(plan, &before, &decisions, &after, &self.told_at(plan).await);
         Ok((verdict, limits))
+    }
+
+    /// Reads what other regions have told of the limits of a plan. Returns one item for each hit.
+    pub async fn told_at(&self, plan: &Plan<'_>) -> Vec<Option<Told>> {
+        let mut all = Vec::with_capacity(plan.hits.len());
+        for hit in &plan.hits {
+            let shared = self.limiter.store().shared().filter(|_| hit.quota.is_shared());
+            all.push(match shared {
+                // A window that has just begun by the clock of the store is read a moment late. For an explanation, that is
+                // good enough.
+                Some(store) => {
+                    let span = hit.quota.span(self.limiter.now());
+                    let read = store.charged(hit, span, store.timeout()).await.ok();
+                    read.map(|told| {
+                        let mut units: BTreeMap<u16, u64> = BTreeMap::new();
+                        for (id, total) in told {
+                            *units.entry((id >> 48) as u16).or_default() += total;
+                        }
+                        Told { span, units }
+                    })
+                }
+                None => None,
+            });
+        }
+        all
     }
 
     /// Peeks at the limits of a plan. Returns one decision for each hit.

@@ -37,23 +37,37 @@ impl Histogram {
         self.sum_ns.store(sum_ns, Ordering::Relaxed);
     }
 
-    /// Writes the lines of the histogram. The line `_count` has the sum of the buckets as they were read here. So the
-    /// count and the buckets agree, even if other threads add durations at the same time.
+    /// Writes the lines of the histogram.
     pub(super) fn write(&self, name: &str, out: &mut String) {
-        let mut count = 0_u64;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            count = count.wrapping_add(bucket.load(Ordering::Relaxed));
-            // Writing to a string cannot fail.
-            let _ = match BOUNDS_NS.get(index) {
-                Some(bound_ns) => {
-                    writeln!(out, "spillgate_{name}_bucket{{le=\"{}\"}} {count}", seconds(*bound_ns))
-                }
-                None => writeln!(out, "spillgate_{name}_bucket{{le=\"+Inf\"}} {count}"),
-            };
-        }
-        let sum_ns = self.sum_ns.load(Ordering::Relaxed);
-        let _ = writeln!(out, "spillgate_{name}_sum {}\nspillgate_{name}_count {count}", seconds(sum_ns));
+        let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
+        write_lines(name, "", (&BOUNDS_NS, counts), self.sum_ns.load(Ordering::Relaxed), out);
     }
+}
+
+/// Writes the lines of a histogram. `counts` has one number more than there are bounds. The line `_count` has the sum of
+/// these numbers. So the count and the buckets agree, even if other threads add durations at the same time.
+pub(super) fn write_lines(
+    name: &str,
+    labels: &str,
+    (bounds_ns, counts): (&[u64], impl Iterator<Item = u64>),
+    sum_ns: u64,
+    out: &mut String,
+) {
+    let comma = if labels.is_empty() { "" } else { "," };
+    let braces = if labels.is_empty() { ["", ""] } else { ["{", "}"] };
+    let mut count = 0_u64;
+    let bounds = bounds_ns.iter().map(|bound_ns| seconds(*bound_ns)).chain(["+Inf".to_owned()]);
+    for (bound, in_bucket) in bounds.zip(counts) {
+        count = count.wrapping_add(in_bucket);
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "spillgate_{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}");
+    }
+    let [begin, end] = braces;
+    let _ = writeln!(
+        out,
+        "spillgate_{name}_sum{begin}{labels}{end} {}\nspillgate_{name}_count{begin}{labels}{end} {count}",
+        seconds(sum_ns)
+    );
 }
 
 /// Estimates a quantile: the share `share` of all durations is at most as long as the result. As in Prometheus, the

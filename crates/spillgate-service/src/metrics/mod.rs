@@ -13,6 +13,7 @@ mod operator;
 mod page;
 mod peeks;
 mod process;
+mod regions;
 mod registry;
 mod requests;
 mod sharded;
@@ -45,6 +46,7 @@ pub(crate) use histogram::quantile_ns;
 pub use operator::OperatorMetrics;
 pub use page::Page;
 pub use process::resident_bytes;
+pub use regions::RegionMetrics;
 pub use registry::{Counter, Format, Gauge};
 pub use requests::Protocol;
 pub(crate) use sharded::ThreadNumber;
@@ -150,6 +152,8 @@ pub struct Metrics {
     pub store_full: Counter,
     /// Counts of failures, calls and refusals of the shared store.
     pub store: StoreMetrics,
+    /// What the server sees of other regions.
+    pub regions: RegionMetrics,
     /// Snapshots that were written.
     pub snapshots: Counter,
     /// Snapshots that could not be written.
@@ -251,6 +255,7 @@ impl Metrics {
                 .counter("store_expired_keys", "Keys that were removed from the memory store because they had expired"),
             store_full: reg.counter("store_full", "Requests that did not fit into the memory store"),
             store: StoreMetrics::new(reg),
+            regions: RegionMetrics::new(reg),
             snapshots,
             snapshot_failures,
             snapshot_time,

@@ -113,13 +113,17 @@ struct Family {
     samples: Vec<(String, Sample)>,
 }
 
+/// Writes all lines of a metric, whose name it gets.
+type WriteLines = Box<dyn Fn(&str, &mut String) + Send + Sync>;
+
 enum Sample {
     Counter(Counter),
     /// A counter that is stored elsewhere, for example with a copy for each thread.
     Read(Box<dyn Fn() -> u64 + Send + Sync>),
     Gauge(Gauge),
-    /// The only sample of its family.
-    Histogram(Arc<Histogram>),
+    /// The only sample of its family: a function that gets the name, and writes all lines. Without lines, the page does not
+    /// show the metric.
+    Lines(Kind, WriteLines),
 }
 
 impl Sample {
@@ -128,7 +132,7 @@ impl Sample {
             Sample::Counter(counter) => Some(counter.get().into()),
             Sample::Read(read) => Some(read().into()),
             Sample::Gauge(gauge) => gauge.known().map(i128::from),
-            Sample::Histogram(_) => None,
+            Sample::Lines(..) => None,
         }
     }
 }
@@ -194,8 +198,20 @@ impl Registry {
 
     pub(super) fn histogram(&mut self, name: &'static str, help: &'static str) -> Arc<Histogram> {
         let histogram = Arc::new(Histogram::default());
-        self.add(Family { name, help, samples: vec![(String::new(), Sample::Histogram(Arc::clone(&histogram)))] });
+        let written = Arc::clone(&histogram);
+        self.lines(name, help, Kind::Histogram, move |name, out| written.write(name, out));
         histogram
+    }
+
+    /// Adds a metric whose labels are not fixed. `write` gets its name, and writes its lines when a client reads the page.
+    pub(super) fn lines(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        kind: Kind,
+        write: impl Fn(&str, &mut String) + Send + Sync + 'static,
+    ) {
+        self.add(Family { name, help, samples: vec![(String::new(), Sample::Lines(kind, Box::new(write)))] });
     }
 
     fn add(&mut self, mut family: Family) {
@@ -207,9 +223,13 @@ impl Registry {
     /// Writes the metrics that have a name in the range `names`.
     pub(super) fn write(&self, names: Range<&str>, format: Format, out: &mut String) {
         for family in self.families.iter().filter(|family| names.contains(&family.name)) {
-            if let [(_, Sample::Histogram(histogram))] = &family.samples[..] {
-                head(family.name, family.help, Kind::Histogram, format, out);
-                histogram.write(family.name, out);
+            if let [(_, Sample::Lines(kind, write))] = &family.samples[..] {
+                let mut lines = String::new();
+                write(family.name, &mut lines);
+                if !lines.is_empty() {
+                    head(family.name, family.help, *kind, format, out);
+                    out.push_str(&lines);
+                }
                 continue;
             }
             let is_gauge = matches!(family.samples.first(), Some((_, Sample::Gauge(_))));

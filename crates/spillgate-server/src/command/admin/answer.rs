@@ -1,5 +1,6 @@
 //! Sends a request to the admin listener of one server, and turns its answer into text, JSON or an error.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -55,14 +56,19 @@ impl Server {
         self.call(&Method::GET, path, None, terminal)
     }
 
-    pub(super) fn post(&self, path: &'static str, body: &Value, terminal: &mut Terminal) -> Result<Value, Failure> {
+    pub(super) fn post(
+        &self,
+        path: impl Into<Cow<'static, str>>,
+        body: &Value,
+        terminal: &mut Terminal,
+    ) -> Result<Value, Failure> {
         self.post_text(path, body.to_string(), terminal)
     }
 
     /// Sends a body that is a text in JSON.
     pub(super) fn post_text(
         &self,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         body: String,
         terminal: &mut Terminal,
     ) -> Result<Value, Failure> {
@@ -73,7 +79,7 @@ impl Server {
     fn call(
         &self,
         method: &Method,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         body: Option<String>,
         terminal: &mut Terminal,
     ) -> Result<Value, Failure> {
@@ -88,12 +94,12 @@ impl Server {
     pub(super) fn send(
         &self,
         method: &Method,
-        path: &'static str,
+        path: impl Into<Cow<'static, str>>,
         body: Option<String>,
         within: Duration,
         terminal: &mut Terminal,
     ) -> Result<(StatusCode, bytes::Bytes), Failure> {
-        let request = Request { method: method.clone(), path, token: self.token.clone(), body, within };
+        let request = Request { method: method.clone(), path: path.into(), token: self.token.clone(), body, within };
         let waiting = format!("waiting for {}", self.admin);
         let answer = client::send(&self.admin, request, || terminal.progress(&waiting));
         terminal.progress("");

@@ -1,5 +1,6 @@
 //! Asks the admin listeners of servers over HTTP.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,7 +107,7 @@ pub(super) fn send(admin: &Admin, request: Request, mut waiting: impl FnMut()) -
 /// Returns the body of the answer to `GET path`.
 async fn get(admin: Admin, path: &'static str, token: Option<String>) -> Result<Bytes, Problem> {
     let shows_token = token.is_some();
-    let request = Request { method: Method::GET, path, token, body: None, within: TIMEOUT };
+    let request = Request { method: Method::GET, path: path.into(), token, body: None, within: TIMEOUT };
     let (status, body) = request.answer(&admin).await?;
     match status {
         StatusCode::OK => Ok(body),
@@ -168,13 +169,12 @@ pub(super) const HELP: &str =
     "check that spillgate serves its admin listener there: the setting `admin` is its address";
 
 /// What to do if a change was sent, and its answer is lost.
-const HELP_OF_CHANGE: &str =
-    "the change may have been made: look at `spillgate blocks`, `spillgate shadows` or the log of the server";
+const HELP_OF_CHANGE: &str = "the change may have been made: look at `spillgate blocks`, `spillgate shadows`, `spillgate regions` or the log of the server";
 
 /// A request to an admin listener.
 pub(super) struct Request {
     pub(super) method: Method,
-    pub(super) path: &'static str,
+    pub(super) path: Cow<'static, str>,
     pub(super) token: Option<String>,
     /// JSON, or `None` for an empty body.
     pub(super) body: Option<String>,
@@ -186,7 +186,7 @@ impl Request {
     /// Returns what to do if the answer is lost.
     fn help(&self) -> &'static str {
         // Explanations change nothing.
-        let is_change = self.method == Method::POST && !matches!(self.path, "/explain" | "/caller");
+        let is_change = self.method == Method::POST && !matches!(&*self.path, "/explain" | "/caller");
         if is_change { HELP_OF_CHANGE } else { HELP }
     }
 
@@ -213,7 +213,7 @@ impl Request {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let broken = |error: &dyn fmt::Display| Problem::new(format!("{admin} broke off: {error}"), self.help());
-        let mut request = http::Request::builder().method(&self.method).uri(self.path).header(header::HOST, host);
+        let mut request = http::Request::builder().method(&self.method).uri(&*self.path).header(header::HOST, host);
         if let Some(token) = &self.token {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| broken(&error))?;
             request = request.header(header::AUTHORIZATION, value);

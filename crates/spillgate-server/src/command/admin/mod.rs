@@ -5,6 +5,7 @@ mod answer;
 mod blocks;
 mod caller;
 pub(super) mod client;
+mod regions;
 mod reload;
 mod reloads;
 pub(super) mod rule_name;
@@ -52,7 +53,14 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
             let answer = server.post("/reset", &body, terminal)?;
             server.print(&answer, terminal, |answer: &Value| {
                 let limits = answer["reset"].as_u64().and_then(|limits| usize::try_from(limits).ok()).unwrap_or(0);
-                format!("all its limits are full again: {}", count(limits, "limit"))
+                let others = answer["reset_also_in"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let others = others.collect::<Vec<_>>().join(", ");
+                let more = if others.is_empty() {
+                    String::new()
+                } else {
+                    format!(". Regions share some of them: reset it also in {others}")
+                };
+                format!("all its limits are full again: {}{more}", count(limits, "limit"))
             })?;
         }
         AdminAction::Explain { request, cost, allows_unmatched } => {
@@ -77,6 +85,11 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
             let answer = server.get("/reloads", terminal)?;
             server.list(&answer, terminal, reloads::text)?;
         }
+        AdminAction::Regions(None) => {
+            let answer = server.get("/regions", terminal)?;
+            server.list(&answer, terminal, regions::list)?;
+        }
+        AdminAction::Regions(Some(action)) => regions::change(server, action, terminal)?,
     }
     Ok(EXIT_OK)
 }

@@ -135,7 +135,7 @@ fn answer<C: Clock>(
         (cost, request)
     };
     if settings.is_some() {
-        no_sketches(&loaded, check, &pairs).map_err(|problem| wrong(problem.into()))?;
+        answerable(&loaded, check, &pairs).map_err(|problem| wrong(problem.into()))?;
     }
     let questions: Vec<(u64, Request<'_>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
     // A request that is malformed or too large gets an error of its own.
@@ -144,7 +144,10 @@ fn answer<C: Clock>(
         explained::check_names(&unknown_names(&loaded, &check.domain, &pairs)).map_err(wrong)?;
     }
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
+    let regions =
+        settings.map(|settings| settings.regions.peers.iter().map(|peer| peer.name.clone()).collect::<Vec<_>>());
     let explanation = Explanation {
+        regions: &regions.unwrap_or_default(),
         shadow: false,
         domain: &check.domain,
         costs: &check.costs,
@@ -165,16 +168,25 @@ fn answer<C: Clock>(
     Ok(if asked.iter().all(|asked| asked.verdict.allowed) { EXIT_OK } else { EXIT_DENIED })
 }
 
-/// The counts of a sketch are in the memory of each server, so the store cannot answer for it.
-fn no_sketches(loaded: &Loaded, check: &Check, descriptors: &Pairs<'_>) -> Result<(), Problem> {
+/// Checks that the store can answer for the limits of the descriptors. The counts of a sketch are in the memory of each
+/// server, and only servers tell other regions what was taken of a limit that regions share.
+fn answerable(loaded: &Loaded, check: &Check, descriptors: &Pairs<'_>) -> Result<(), Problem> {
     let rules = descriptors.iter().filter_map(|entries| loaded.find(&check.domain, entries));
-    let Some(limit) = rules.flat_map(|rule| &rule.limits).find(|limit| limit.sketch.is_some()) else { return Ok(()) };
-    let at = limit.origin.as_ref().map(|origin| format!("{origin}: ")).unwrap_or_default();
-    let help = "ask a server with cost 0 (POST /v1/check), or leave out --store to try the rules without a store";
-    Err(Problem::new(
-        format!("{at}this limit has a sketch in the memory of each server, so the store does not know it"),
-        help,
-    ))
+    for limit in rules.flat_map(|rule| &rule.limits) {
+        let (why, help) = if limit.sketch.is_some() {
+            let help =
+                "ask a server with cost 0 (POST /v1/check), or leave out --store to try the rules without a store";
+            ("this limit has a sketch in the memory of each server, so the store does not know it", help)
+        } else if check.takes && limit.quota.is_shared() {
+            let help = "send the request to a server (POST /v1/check), or leave out --take";
+            ("regions share this limit, and only a server tells the others what was taken", help)
+        } else {
+            continue;
+        };
+        let at = limit.origin.as_ref().map(|origin| format!("{origin}: ")).unwrap_or_default();
+        return Err(Problem::new(format!("{at}{why}"), help));
+    }
+    Ok(())
 }
 
 fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
@@ -278,7 +290,7 @@ async fn ask<'p, C: Clock>(
     if question.releases {
         release(service, &plan.hits, &decisions).await?;
     }
-    let limits = ExplainedLimit::of(&plan, &before, &decisions, &after);
+    let limits = ExplainedLimit::of(&plan, &before, &decisions, &after, &service.told_at(&plan).await);
     Ok(Explained { at, cost, verdict: answer.verdict, blocked: false, limits })
 }
 

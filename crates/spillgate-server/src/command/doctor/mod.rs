@@ -1,10 +1,11 @@
 //! `spillgate doctor`: finds faults of a shared store and says how to fix them.
 //!
 //! A store can work now and lose counts later, because of eviction, a failover or a missing right. The doctor shows
-//! such faults before counts are lost.
+//! such faults before counts are lost. With `regions.peers`, it also examines the stores of the other regions.
 
 mod finding;
 mod redis;
+mod regions;
 mod render;
 
 use crate::cli::Doctor;

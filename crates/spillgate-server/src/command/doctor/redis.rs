@@ -10,9 +10,10 @@ use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::doctor::{
     CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport, examine as report_on,
 };
-use spillgate_redis::{LIST_COMMANDS, StoreErrorKind};
+use spillgate_redis::{Error, LIST_COMMANDS, StoreErrorKind};
 
 use super::finding::{Finding, Grade};
+use super::regions;
 use crate::command::open::{redis, store};
 use crate::command::terminal::{EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, count, duration};
 use crate::runtime::block_on;
@@ -20,7 +21,7 @@ use crate::settings::Settings;
 
 /// The largest difference between the clock of the store and the clock of this machine that is not a fault. Limits use
 /// the clock of the store, but log lines and the fallback store use the clock of this machine.
-const SKEW: Duration = Duration::from_millis(500);
+pub(super) const SKEW: Duration = Duration::from_millis(500);
 /// How to fix a URL that names a replica.
 const REPLICA_HELP: &str =
     "a replica takes no writes: name the primary in the URL, or use redis-sentinel://, which finds it";
@@ -37,16 +38,27 @@ pub(super) fn examine(settings: &Settings) -> Result<Vec<Finding>, (Problems, u8
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| wrong(Problem::new(format!("the runtime cannot start: {error}"), "free some memory"));
     let clock = SystemClock::start();
-    let report = block_on(runtime.map_err(no_runtime)?, report_on(&reached, &|| clock.now()));
-    report.map(|report| findings(settings, &report)).or_else(|failed| {
-        let failed = redis::explained(failed, settings.store.url.speaks_tls());
-        let problem: Diagnostic = store::unreachable(settings, &failed).into();
-        // A missing right is a finding like all others, even if it is missing so early that nothing else can be examined.
-        match failed.forbidden_command() {
-            Some(_) => Ok(vec![Finding::new("rights", Grade::Fix, problem.message(), problem.help().to_owned())]),
-            None => Err((Problems(vec![problem]), EXIT_UNAVAILABLE)),
-        }
+    block_on(runtime.map_err(no_runtime)?, async {
+        let report = report_on(&reached, &|| clock.now()).await.map_err(|failed| unreachable(settings, failed));
+        let (mut all, ahead_ns) = match report {
+            Ok(report) => (findings(settings, &report), report.servers.first().and_then(|server| server.ahead_ns)),
+            // A missing right is a finding like all others, even if it is missing so early that nothing else can be examined.
+            Err(Ok(finding)) => (vec![finding], None),
+            Err(Err(failed)) => return Err(failed),
+        };
+        all.extend(regions::examine(settings, ahead_ns).await.map_err(wrong)?);
+        Ok(all)
     })
+}
+
+/// Returns why the store cannot be examined: a missing right, or the error of the command with its exit code.
+fn unreachable(settings: &Settings, failed: Error) -> Result<Finding, (Problems, u8)> {
+    let failed = redis::explained(failed, settings.store.url.speaks_tls());
+    let problem: Diagnostic = store::unreachable(settings, &failed).into();
+    match failed.forbidden_command() {
+        Some(_) => Ok(Finding::new("rights", Grade::Fix, problem.message(), problem.help().to_owned())),
+        None => Err((Problems(vec![problem]), EXIT_UNAVAILABLE)),
+    }
 }
 
 /// Returns all findings about the store: first those of the cluster or the sentinels, then those of each node.
@@ -67,7 +79,7 @@ fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     all
 }
 
-fn unknown(what: &'static str) -> Finding {
+pub(super) fn unknown(what: &'static str) -> Finding {
     let help = "this needs the rights to run INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
     Finding::new(what, Grade::Note, "not known: the user lacks the right", help)
 }
@@ -215,7 +227,7 @@ fn role(info: &Info, in_cluster: bool) -> Finding {
     )
 }
 
-fn eviction(info: &Info) -> Finding {
+pub(super) fn eviction(info: &Info) -> Finding {
     let policy = &info.maxmemory_policy;
     let (used, most) = (info.used_memory_bytes, info.maxmemory_bytes);
     let found = match most {
@@ -265,12 +277,12 @@ fn rights_of_lists(settings: &Settings, server: &ServerReport) -> Finding {
     Finding::new("blocks", Grade::Note, not_allowed(forbidden), help)
 }
 
-fn not_allowed(commands: &[&str]) -> String {
+pub(super) fn not_allowed(commands: &[&str]) -> String {
     format!("not allowed: {}", commands.join(", "))
 }
 
 /// Returns the command that gives the user these rights.
-fn allowing(settings: &Settings, commands: &[&str]) -> String {
+pub(super) fn allowing(settings: &Settings, commands: &[&str]) -> String {
     let rules: Vec<String> = commands.iter().map(|command| acl_rule(command)).collect();
     format!("ACL SETUSER {} ~sg:* {}", redis::login_user(settings), rules.join(" "))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spillgate::{
-    Decision, Hit, NodeMemory, OpKind, Quota, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
+    Decision, Hit, NodeMemory, OpKind, Quota, Span, Store, StoreError, StoreErrorKind, StoreHealth, Timing, Verdict,
 };
 use spillgate_redis::{Cause, Error, RedisStore, Reread, Tls};
 use spillgate_service::shared_store::{Asked, ListEntry, ListWrite, SharedError, SharedLists, SharedStore};
@@ -142,6 +142,18 @@ impl SharedStore for Redis {
 
     fn circuit_opened(&self) -> Asked<'_, ()> {
         Box::pin(self.store.circuit_opened())
+    }
+
+    fn charged<'a>(
+        &'a self,
+        hit: &'a Hit<'a>,
+        span: Span,
+        within: Duration,
+    ) -> Asked<'a, Result<Vec<(u64, u64)>, SharedError>> {
+        Box::pin(async move {
+            let charged = self.store.charged(hit.key, hit.quota, span, within).await;
+            charged.map_err(|error| self.explained(error))
+        })
     }
 }
 
@@ -280,28 +292,36 @@ pub(crate) fn store_with(settings: &Settings, reached: &spillgate_redis::Setting
 /// Returns the store of another region, as a server of this region tells it what it admits. It has one connection to each
 /// node, and tries again after up to eight seconds. Nothing but `Peers` uses it, so it has no circuit breaker.
 pub(crate) fn region_store(settings: &Settings, peer: &PeerSettings) -> Result<RedisStore, Problem> {
-    let all = &settings.regions.login;
-    let own = &peer.login;
+    let (reached, read) = region_settings(settings, peer)?;
+    open_region(&reached, &read, &format!("the store of the region `{}`", peer.name))
+}
+
+/// Returns the settings as they would be if the store of another region were the own one, and those of `spillgate-redis`
+/// for it.
+pub(crate) fn region_settings(
+    settings: &Settings,
+    peer: &PeerSettings,
+) -> Result<(Settings, spillgate_redis::Settings), Problem> {
+    let (all, own) = (&settings.regions.login, &peer.login);
+    let has_own_tls = own.tls != StoreTls::default();
     let mut reached = settings.clone();
     reached.store = crate::settings::Store {
         url: peer.url.clone(),
         user: own.user.clone().or_else(|| all.user.clone()),
         password_file: own.password_file.clone().or_else(|| all.password_file.clone()),
-        tls: if own.tls == StoreTls::default() { all.tls.clone() } else { own.tls.clone() },
+        tls: if has_own_tls { own.tls.clone() } else { all.tls.clone() },
         scripts: true,
         ..crate::settings::Store::default()
     };
-    let read = settings_of(&reached, 1)?;
-    open_region(&reached, read, &format!("the store of the region `{}`", peer.name))
+    let group = |is_own: bool| if is_own { format!("regions.peers.{}", peer.name) } else { "regions".to_owned() };
+    let names = Names { password: group(own.password_file.is_some()), tls: group(has_own_tls) };
+    let read = unhurried(settings_named(&reached, 1, &names)?);
+    Ok((reached, read))
 }
 
-/// Returns a further access to the store of this region, for what its servers say about themselves.
-pub(crate) fn own_region_store(settings: &Settings) -> Result<RedisStore, Problem> {
-    open_region(settings, settings_of(settings, 1)?, "the store")
-}
-
-fn open_region(settings: &Settings, read: spillgate_redis::Settings, what: &str) -> Result<RedisStore, Problem> {
-    let reached = spillgate_redis::Settings {
+/// Returns the settings of an access that decides nothing.
+fn unhurried(read: spillgate_redis::Settings) -> spillgate_redis::Settings {
+    spillgate_redis::Settings {
         timeout: REGION_TIMEOUT,
         connect_timeout: REGION_TIMEOUT,
         probe_every: REGION_PAUSE,
@@ -310,8 +330,16 @@ fn open_region(settings: &Settings, read: spillgate_redis::Settings, what: &str)
         new_keys_per_second: None,
         max_in_flight: spillgate_redis::Settings::new("").max_in_flight,
         ..read
-    };
-    RedisStore::new(&reached).map_err(|error| {
+    }
+}
+
+/// Returns a further access to the store of this region, for what its servers say about themselves.
+pub(crate) fn own_region_store(settings: &Settings) -> Result<RedisStore, Problem> {
+    open_region(settings, &unhurried(settings_of(settings, 1)?), "the store")
+}
+
+fn open_region(settings: &Settings, reached: &spillgate_redis::Settings, what: &str) -> Result<RedisStore, Problem> {
+    RedisStore::new(reached).map_err(|error| {
         let message = format!("{what} {} cannot be used: {}", settings.store.url, error.detail());
         Problem::new(message, "correct its URL, or the files of its certificates")
     })
@@ -320,12 +348,34 @@ fn open_region(settings: &Settings, read: spillgate_redis::Settings, what: &str)
 /// Returns the settings of `spillgate-redis` for the store. Reads the files with passwords and certificates, and has them
 /// read again before each new connection.
 pub(crate) fn settings_of(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
-    let read = read_settings(settings, connections)?;
-    Ok(spillgate_redis::Settings { reread: reread(settings, connections), ..read })
+    settings_named(settings, connections, &Names::default())
+}
+
+/// Does what [`settings_of`] does, for a store whose files other settings name.
+fn settings_named(
+    settings: &Settings,
+    connections: usize,
+    names: &Names,
+) -> Result<spillgate_redis::Settings, Problem> {
+    let read = read_settings(settings, connections, names)?;
+    Ok(spillgate_redis::Settings { reread: reread(settings, connections, names), ..read })
+}
+
+/// The groups of the settings that name the files of a store, for errors.
+#[derive(Clone, Debug)]
+struct Names {
+    password: String,
+    tls: String,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names { password: "store".to_owned(), tls: "store".to_owned() }
+    }
 }
 
 /// Returns the function that reads the files again, or `None` if there are none.
-fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
+fn reread(settings: &Settings, connections: usize, names: &Names) -> Option<Reread> {
     let store = &settings.store;
     let secrets = [&store.password_file, &store.sentinel_password_file, &store.tls.ca, &store.tls.cert, &store.tls.key];
     if secrets.into_iter().all(Option::is_none) {
@@ -333,9 +383,9 @@ fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
     }
     // A server has several accesses to the store: for requests, and for lists.
     static LOGGED_AT: Mutex<Option<Instant>> = Mutex::new(None);
-    let settings = settings.clone();
+    let (settings, names) = (settings.clone(), names.clone());
     Some(Reread::new(move || {
-        read_settings(&settings, connections).map_err(|problem| {
+        read_settings(&settings, connections, &names).map_err(|problem| {
             let mut logged_at = LOGGED_AT.lock();
             if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                 *logged_at = Some(Instant::now());
@@ -349,23 +399,26 @@ fn reread(settings: &Settings, connections: usize) -> Option<Reread> {
     }))
 }
 
-fn read_settings(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
+fn read_settings(settings: &Settings, connections: usize, names: &Names) -> Result<spillgate_redis::Settings, Problem> {
     let store = &settings.store;
     let StoreUrl::Shared(url) = &store.url else {
         let help = "name a shared store with --store: redis://127.0.0.1:6379";
         return Err(Problem::new("the store is memory, which only the server process can see", help));
     };
-    let password = password_of(store.password_file.as_deref(), "store's password", "store.password_file")?;
+    let password_setting = format!("{}.password_file", names.password);
+    let password = password_of(store.password_file.as_deref(), "store's password", &password_setting)?;
     let sentinel_password = store.sentinel_password_file.as_deref();
     let sentinel_password = password_of(sentinel_password, "sentinels' password", "store.sentinel_password_file")?;
-    let pem = |path: &Option<_>, setting| path.as_deref().map(|path| certificate(path, setting)).transpose();
-    let client = pem(&store.tls.cert, "store.tls.cert")?.zip(pem(&store.tls.key, "store.tls.key")?);
+    let pem = |path: &Option<_>, key| {
+        path.as_deref().map(|path| certificate(path, &format!("{}.tls.{key}", names.tls))).transpose()
+    };
+    let client = pem(&store.tls.cert, "cert")?.zip(pem(&store.tls.key, "key")?);
     Ok(spillgate_redis::Settings {
         url: with_credentials(url, store.user.as_deref(), password.as_deref()),
         sentinel_user: store.sentinel_user.clone(),
         sentinel_password,
         tls: Tls {
-            ca: pem(&store.tls.ca, "store.tls.ca")?,
+            ca: pem(&store.tls.ca, "ca")?,
             client,
             server_name: store.tls.server_name.clone(),
             skip_name_check: store.tls.skip_name_check,

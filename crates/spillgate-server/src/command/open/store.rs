@@ -114,11 +114,15 @@ pub(crate) fn check_value(settings: &Settings) -> Result<u64, Problem> {
     Ok((key >> 64) as u64)
 }
 
-/// Checks the settings of a shared store and the files that they name, without connecting to the store.
+/// Checks the settings of a shared store and of those of other regions, with the files that they name, without connecting to a
+/// store.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Ok(());
     }
     redis::store(settings, 1)?;
+    for peer in &settings.regions.peers {
+        redis::region_store(settings, peer)?;
+    }
     key_hasher(settings).map(drop)
 }

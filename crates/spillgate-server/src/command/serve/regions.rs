@@ -8,11 +8,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::regions::{Options, PeerStatus, Peers};
+use spillgate::regions::{About, Options, PeerStatus, Peers};
 use spillgate_redis::{RedisStore, stand_aside};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::command::differences::words;
 use crate::command::open::{redis, store};
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreUrl};
@@ -21,6 +22,8 @@ use crate::settings::{Settings, StoreUrl};
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 const WITHIN: Duration = Duration::from_secs(5);
+/// The start of the server does not wait longer for it.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the regions are looked at for the log.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,7 +38,7 @@ pub(super) struct OtherRegions {
 
 /// Starts to tell the other regions. Returns `None` if this is the only region, or if the store is memory.
 pub(super) fn start(settings: &Settings) -> Result<Option<OtherRegions>, Problem> {
-    let (Some(region), Some(_)) = (&settings.regions.name, settings.regions.count()) else { return Ok(None) };
+    let (Some(region), Some(count)) = (&settings.regions.name, settings.regions.count()) else { return Ok(None) };
     // Limits in memory can be split among regions. Nothing is told then.
     if settings.store.url == StoreUrl::Memory {
         return Ok(None);
@@ -56,9 +59,17 @@ pub(super) fn start(settings: &Settings) -> Result<Option<OtherRegions>, Problem
         stores.push((peer.name.clone(), redis::region_store(settings, peer)?));
     }
     let own = redis::own_region_store(settings)?;
+    let about = About::new(region, count, options.secret).to_string();
     let _entered = runtime.enter();
+    // A peer that is the own store by mistake is known by this text, so it is written before anything is told. While the
+    // store does not answer, it admits nothing either.
+    let first = async {
+        own.wait_connected().await?;
+        own.write_about(&about, FIRST_WITHIN).await
+    };
+    _ = runtime.block_on(timeout(FIRST_WITHIN, first));
     let peers = Arc::new(Peers::start(&options, stores));
-    runtime.spawn(write_about(own, peers.about().to_string()));
+    runtime.spawn(write_about(own, about));
     runtime.spawn(follow(Arc::clone(&peers)));
     Ok(Some(OtherRegions { peers, runtime }))
 }
@@ -136,26 +147,11 @@ fn lines(before: Option<&PeerStatus>, now: &PeerStatus) -> Vec<String> {
         (true, Some(_)) | (false, None) => {}
     }
     let differs = before.map(|before| before.differs).unwrap_or_default();
-    let new = |was: bool, is: bool| is && !was;
-    if new(differs.secret, now.differs.secret) {
-        lines.push(
-            "the region has another key secret, so it is told nothing: give all regions one store.key_secret_file"
-                .to_owned(),
-        );
-    }
-    if new(differs.format, now.differs.format) {
-        lines.push(
-            "the region has another version of what regions tell each other, so it is told nothing: upgrade it"
-                .to_owned(),
-        );
-    }
-    if new(differs.own_store, now.differs.own_store) {
-        lines.push("its store is that of this region, so it is told nothing: correct regions.peers".to_owned());
-    }
-    if new(differs.regions, now.differs.regions) {
-        lines.push(
-            "it has another number of regions, so guaranteed shares do not add up: name all regions in each".to_owned(),
-        );
+    for ((what, is), (_, was)) in now.differs.all().into_iter().zip(differs.all()) {
+        if is && !was {
+            let (found, help) = words(what);
+            lines.push(format!("the region {found}: {help}"));
+        }
     }
     lines
 }
