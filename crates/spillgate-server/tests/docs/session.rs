@@ -21,7 +21,11 @@ use crate::support::process::Process;
 use crate::support::{eventually, root};
 
 /// The ports in the commands and texts of the pages.
-const PORTS: [u16; 5] = [8080, 8081, 6070, 6379, 8090];
+const PORTS: [u16; 10] = [8080, 8081, 6070, 6379, 8090, 8100, 6071, 6072, 6380, 6381];
+
+/// After this many seconds, the commands of a block are ended. They are a hundred times faster, unless a command waits for
+/// something that never comes.
+const BLOCK_SECONDS: &str = "300";
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -142,8 +146,9 @@ impl Session {
     fn start_server(&mut self, line: &str, printed: &mut String) {
         let line = line.trim_end_matches('&').trim_end();
         let is_redis = line.starts_with("redis-server");
-        let named = line.split(" --http ").nth(1).and_then(|rest| rest.split([' ', ':']).nth(1)?.parse().ok());
-        let port = if is_redis { 6379 } else { named.unwrap_or(8080) };
+        let (flag, usual) = if is_redis { (" --port ", 6379) } else { (" --http ", 8080) };
+        let named = line.split(flag).nth(1).and_then(|rest| rest.split(' ').next()?.rsplit(':').next()?.parse().ok());
+        let port = named.unwrap_or(usual);
         if let Some(mut before) = self.servers.remove(&port) {
             before.terminate();
             before.wait();
@@ -153,7 +158,8 @@ impl Session {
         let name = if is_redis { "redis-server" } else { "spillgate" };
         let process = Process::start(name, &mut command);
         if is_redis {
-            eventually("redis-server", || self.bash("redis-cli ping").1.starts_with("PONG").then_some(()));
+            let ping = format!("redis-cli -p {port} ping");
+            eventually("redis-server", || self.bash(&ping).1.starts_with("PONG").then_some(()));
         } else {
             self.last_server = Some(process.id());
             while let Some(line) = process.line() {
@@ -168,8 +174,9 @@ impl Session {
 
     fn bash(&self, script: &str) -> (i32, String) {
         let script = format!("exec 2>&1\nset -eu -o pipefail\n{}", self.to_free_ports(script));
-        let mut command = self.command("bash");
-        let output = command.args(["-c", &script]).stdin(Stdio::null()).output().expect("bash runs");
+        let mut command = self.command("timeout");
+        let output = command.args([BLOCK_SECONDS, "bash", "-c", &script]).stdin(Stdio::null()).output();
+        let output = output.expect("bash runs");
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         (output.status.code().unwrap_or(-1), self.to_ports_of_the_page(&text))
     }
