@@ -3,7 +3,7 @@
 import { post } from './api.js';
 import { act, faint, field, h, onSubmit, outcome, select } from './dom.js';
 import { entryText, left, pathEntries, plural, time } from './format.js';
-import { read, state } from './state.js';
+import { nowMs, read, state } from './state.js';
 
 export const DURATIONS = [['1m', '1 minute'], ['10m', '10 minutes'], ['30m', '30 minutes'], ['1h', '1 hour'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days']];
 
@@ -11,7 +11,8 @@ export const scopeText = (scope) => (scope === 'fleet' ? 'on all servers of the 
 
 const until = (entry) => `until ${time(entry.until_ms)} (${left(entry.ends_in_ms ?? entry.until_ms - state.at_ms)})`;
 
-export const ends = (until_ms) => h('span', h('strong', { 'data-until': until_ms }), faint(` until ${time(until_ms)}`));
+// The time that is left is written at once, and its place has one width: else a button behind it would move under the pointer.
+export const ends = (until_ms) => h('span', h('strong', { 'data-until': until_ms }, left(until_ms - nowMs())), faint(` until ${time(until_ms)}`));
 
 export const whereText = (domain) => (domain ?? null) === null ? 'in all domains' : `in the domain ${domain}`;
 

@@ -359,6 +359,13 @@ async function forms(found) {
   await until(page, '.answered', /^Answer of \d\d:\d\d:\d\d, \d+m?\d*s ago\./);
   await until(page, '.decision', /^not asked per_user .*Not asked, because the request is refused by a block\.$/);
   await until(page, '#answer .blocked', /^blocked user_id=31 in the domain api, since .* until .*\. This server has refused 1 request because of it\. Reason: floods Unblock/);
+  // The time that is left changes each second. The button behind it stays where it is, so that a click does not miss it.
+  const places = await page.$eval('#answer [data-until]', (node) => ['23h59m', '9s', ''].map((text) => {
+    node.textContent = text;
+    const { x, y } = document.querySelector('#answer .blocked button').getBoundingClientRect();
+    return `${x} ${y}`;
+  }));
+  assert.equal(new Set(places).size, 1, places.join('; '));
   await click(page, '#answer button', /^Unblock/);
   await until(page, '.outcome.good', /^The block of .* in the domain api has ended/);
   for (let at = 0; at < 4; at += 1) await check({ user_id: '31' });
