@@ -6,6 +6,7 @@
 
 mod bound;
 mod fair;
+mod faults;
 mod fleet;
 mod line;
 mod requests;
