@@ -52,8 +52,12 @@ show-regions-model: ## Limits that regions share: 100,000 random traces with fau
 	scripts/show.sh regions-model
 show-regions-script: ## Charges of other regions on a real Redis against the kernel's own force: 20,000 at random
 	scripts/show.sh regions-script
-show-regions-bound: ## Three regions with real Redis servers: what all of them admit, with and without messages, and what each gets
+show-regions-bound: ## Three regions with real Redis servers and slow lines: what all admit in every interval, with and without messages
 	scripts/show.sh regions-bound
+show-regions-fair: ## What each region gets of a bucket that all use up, with and without the guaranteed share
+	scripts/show.sh regions-fair
+show-regions-faults: ## Cuts, kills, lost data, clocks, reloads, rights, clusters: the bound of each, and no late answer
+	scripts/show.sh regions-faults
 show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
 	scripts/show.sh late-answers
 show-eviction: ## A client that fills Redis with keys, for each policy of eviction, with store.new_keys on and off; its cost

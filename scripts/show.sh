@@ -163,11 +163,18 @@ case $name in
     scripts/setup.sh
     export MERGE_CHARGES="${MERGE_CHARGES:-20000}"
     tests "Charges of other regions, against the kernel" spillgate-redis --release --test main -- scripts::merge:: ;;
-  regions-bound)
+  regions-bound | regions-fair | regions-faults)
     scripts/setup.sh
-    # REGIONS_SECONDS is how long each run lasts. `make test` runs 3.
-    export REGIONS_SECONDS="${REGIONS_SECONDS:-10}"
-    tests "Three regions with real Redis servers that share limits" spillgate-redis --release --test main -- regions:: ;;
+    # REGIONS=all runs what `make test` leaves out, and REGIONS_SECONDS is how long each run lasts.
+    export REGIONS=all REGIONS_SECONDS="${REGIONS_SECONDS:-20}"
+    regions() { # TITLE FILTER...
+      tests "$1" spillgate-redis --release --test main -- "${@:2}"
+    }
+    case $name in
+      *-bound) regions "What three regions admit together, with and without messages" regions::bound:: ;;
+      *-fair) regions "What each of three regions gets" regions::fair:: ;;
+      *-faults) regions "Faults of regions, lines, stores and clocks" regions::faults:: ;;
+    esac ;;
 
   # What happens when things break.
   redis-faults)

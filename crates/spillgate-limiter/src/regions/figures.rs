@@ -27,7 +27,8 @@ pub struct PeerStatus {
     pub is_compared: bool,
     /// What it says otherwise than this region.
     pub differs: Differs,
-    /// The delay of half of the last 1,024 entries was at most this long, from the oldest unit until its acknowledgement.
+    /// The delay of half of the last 1,024 entries was at most this long: from the time when there was something to send until
+    /// its acknowledgement. That units wait until they are a step is no part of it.
     pub delay_p50: Option<Duration>,
     /// The delay of 99 % of them.
     pub delay_p99: Option<Duration>,

@@ -13,18 +13,19 @@ use std::collections::{BinaryHeap, HashSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use spillgate_core::{AcrossRegions, Charge, Charged, MAX_CHARGES, MAX_UNITS, Quota, Regions, Span, Time};
 
-use super::SECOND_NS;
 use super::index::{Index, Name};
 use super::order::Order;
 use super::rules::{Rule, Rules};
 
-/// What was sent and not acknowledged for this time is sent again, in nanoseconds.
-const AGAIN_NS: u64 = SECOND_NS;
+/// What was sent and not acknowledged for this time is late, and is sent again.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_NS: u64 = AGAIN.as_nanos() as u64;
 
 const CUT_OFF_NS: u64 = Regions::CUT_OFF.as_nanos() as u64;
 
@@ -51,13 +52,19 @@ struct Told {
     acked: u64,
     /// No unit that is not acknowledged is older. [`NOTHING`] if all are acknowledged.
     since: u64,
-    last_sent: u64,
+    /// Since when there are units to send, for figures: a rest below the step waits for more. [`NOTHING`] if there are none.
+    due_since: u64,
+    /// When the first of what is under way was sent, or the last of it was acknowledged.
+    waits_since: u64,
     /// Whether the slot is in the queue of the region. A free slot can be in it, too.
     queued: bool,
+    /// Something was under way for [`AGAIN`], and nothing is acknowledged since then.
+    is_late: bool,
 }
 
 impl Told {
-    const NOTHING: Told = Told { sent: 0, acked: 0, since: NOTHING, last_sent: 0, queued: false };
+    const NOTHING: Told =
+        Told { sent: 0, acked: 0, since: NOTHING, due_since: NOTHING, waits_since: 0, queued: false, is_late: false };
 }
 
 /// Another region.
@@ -65,8 +72,10 @@ struct Peer {
     /// The slots that can have something to send, with the time of their oldest units. Each slot is in it at most once.
     /// A time can be too early, because the slot had another entry. It is put right when the slot is taken.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
-    /// What was sent in the last second and is not acknowledged, in the order of sending.
+    /// What was sent in the last second and is not acknowledged, by the time since when it waits.
     under_way: Order,
+    /// The slots of what is late that can have something to send, in the order in which that was found.
+    late: Order,
     told: Vec<Told>,
     /// Nothing is sent.
     is_held: bool,
@@ -150,6 +159,7 @@ impl Ledger {
         let peer = || Peer {
             queue: BinaryHeap::with_capacity(room),
             under_way: Order::new(room),
+            late: Order::new(room),
             told: Vec::with_capacity(room),
             is_held: false,
             silent: None,
@@ -178,7 +188,7 @@ impl Ledger {
 
     /// Returns the most bytes of one entry, without the quotas, which many entries share.
     pub(super) const fn entry_bytes(regions: Regions) -> usize {
-        let peer = size_of::<Told>() + size_of::<Reverse<(u64, u32)>>() + Order::SLOT_BYTES;
+        let peer = size_of::<Told>() + size_of::<Reverse<(u64, u32)>>() + 2 * Order::SLOT_BYTES;
         let own = size_of::<Entry>() + size_of::<u32>() + Index::SLOT_BYTES + Order::SLOT_BYTES;
         own + (regions.get() as usize - 1) * peer
     }
@@ -220,16 +230,17 @@ impl Ledger {
         back
     }
 
-    /// Adds to `due` what has to be sent to this peer now, until it has `most` elements. The entry whose oldest unit has
-    /// waited longest comes first. What is added counts as sent. Returns whether there may be more: a call looks at
-    /// 1,024 entries at most.
-    pub(super) fn due(&self, peer: usize, now: u64, most: usize, due: &mut Vec<Due>) -> bool {
+    /// Adds to `due` what has to be sent to this peer now, until it has `most` elements: what is late, or else what is not.
+    /// Of this, the entry whose oldest unit has waited longest comes first, and of what is late the one that was sent
+    /// longest ago. What is added counts as sent. Returns whether there may be more: a call looks at 1,024 entries at most.
+    pub(super) fn due(&self, peer: usize, late: bool, now: u64, most: usize, due: &mut Vec<Due>) -> bool {
         let list = &mut *self.list.lock();
         if list.peers[peer].is_held {
             return false;
         }
         let before = due.len();
-        let all = list.ask_again(peer, now) && list.take_due(peer, now, most, due);
+        let all = list.ask_again(peer, now)
+            && if late { list.take_late(peer, now, most, due) } else { list.take_due(peer, now, most, due) };
         if due.len() > before {
             list.peers[peer].silent.get_or_insert(now);
         }
@@ -408,7 +419,9 @@ impl List {
     fn queue(&mut self, peer: usize, slot: u32) {
         let peer = &mut self.peers[peer];
         let told = &mut peer.told[slot as usize];
-        if !told.queued && told.since != NOTHING {
+        if told.is_late {
+            peer.late.push(slot);
+        } else if !told.queued && told.since != NOTHING {
             told.queued = true;
             peer.queue.push(Reverse((told.since, slot)));
         }
@@ -418,11 +431,28 @@ impl List {
     fn ask_again(&mut self, peer: usize, now: u64) -> bool {
         for _ in 0..Ledger::PIECE {
             let Some(slot) = self.peers[peer].under_way.first() else { return true };
-            if self.peers[peer].told[slot as usize].last_sent.saturating_add(AGAIN_NS) > now {
+            let told = &mut self.peers[peer].told[slot as usize];
+            if told.waits_since.saturating_add(AGAIN_NS) > now {
                 return true;
             }
+            told.is_late = true;
             self.peers[peer].under_way.remove(slot);
             self.queue(peer, slot);
+        }
+        false
+    }
+
+    /// Takes what is due of what is late. Returns whether that is all.
+    fn take_late(&mut self, peer: usize, now: u64, most: usize, due: &mut Vec<Due>) -> bool {
+        for _ in 0..Ledger::PIECE {
+            if due.len() >= most {
+                return false;
+            }
+            let Some(slot) = self.peers[peer].late.first() else { return true };
+            self.peers[peer].late.remove(slot);
+            if self.is_due(peer, slot, now) {
+                due.extend(self.send(peer, slot, now));
+            }
         }
         false
     }
@@ -436,8 +466,8 @@ impl List {
             let Some(Reverse((since, slot))) = self.peers[peer].queue.pop() else { return true };
             let told = &mut self.peers[peer].told[slot as usize];
             told.queued = false;
-            let is_early = since < told.since;
-            if !self.is_due(peer, slot, now) {
+            let (is_early, is_late) = (since < told.since, told.is_late);
+            if is_late || !self.is_due(peer, slot, now) {
                 continue;
             }
             if is_early {
@@ -453,9 +483,12 @@ impl List {
         let (entry, peer) = (&self.entries[slot as usize], &mut self.peers[peer]);
         let (told, quota) = (&mut peer.told[slot as usize], entry.quota.as_ref()?);
         peer.counts.units_sent = peer.counts.units_sent.saturating_add(entry.total.saturating_sub(told.sent));
-        (told.sent, told.last_sent) = (entry.total, now);
-        peer.under_way.remove(slot);
-        peer.under_way.push(slot);
+        if told.is_late || !peer.under_way.has(slot) {
+            told.waits_since = now;
+            peer.under_way.remove(slot);
+            peer.under_way.push(slot);
+        }
+        told.sent = entry.total;
         Some(Due {
             slot,
             key: entry.name.state ^ quota.identity(),
@@ -467,7 +500,7 @@ impl List {
         })
     }
 
-    /// Returns how long the oldest unit waited that is acknowledged now.
+    /// Returns how long it took since there was something to send, if more is acknowledged now.
     fn acknowledge(&mut self, peer: usize, due: &Due, result: Charged, now: u64) -> Option<u64> {
         let entry = &self.entries[due.slot as usize];
         let quota = entry.quota.as_ref()?;
@@ -475,18 +508,34 @@ impl List {
         if !is_it {
             return None;
         }
+        let step = self.step(quota);
         let told = &mut self.peers[peer].told[due.slot as usize];
         match result {
             Charged::New | Charged::Known | Charged::Ended if due.total > told.acked => {
-                let waited = now.saturating_sub(told.since);
+                let waited = now.saturating_sub(told.due_since.min(due.sent_at));
                 told.acked = due.total;
                 // All units that had been admitted when this total was sent are acknowledged.
                 told.since = told.since.max(due.sent_at);
+                let waits = told.sent > told.acked;
+                (told.waits_since, told.is_late) = (now, false);
+                let is_due = waits || entry.total.saturating_sub(told.sent) >= step;
+                told.due_since = if is_due { told.due_since.max(due.sent_at) } else { NOTHING };
+                let answered = &mut self.peers[peer];
+                answered.under_way.remove(due.slot);
+                if waits {
+                    answered.under_way.push(due.slot);
+                }
+                if answered.late.has(due.slot) {
+                    answered.late.remove(due.slot);
+                    self.queue(peer, due.slot);
+                }
                 self.settle(due.slot, now);
                 Some(waited)
             }
             Charged::NotBegun => {
+                told.is_late = false;
                 self.peers[peer].under_way.remove(due.slot);
+                self.peers[peer].late.remove(due.slot);
                 self.queue(peer, due.slot);
                 None
             }
@@ -535,13 +584,14 @@ impl List {
         }
         entry.total = total;
         for peer in 0..self.peers.len() {
-            let told = &mut self.peers[peer].told[slot as usize];
-            let is_due = rests || total.saturating_sub(told.sent) >= step;
+            let known_by = &mut self.peers[peer];
+            let told = &mut known_by.told[slot as usize];
             if told.since == NOTHING {
                 told.since = now;
-                self.peers[peer].counts.waiting += 1;
+                known_by.counts.waiting += 1;
             }
-            if is_due {
+            if rests || total.saturating_sub(told.sent) >= step {
+                told.due_since = told.due_since.min(now);
                 self.queue(peer, slot);
             }
         }
@@ -572,6 +622,7 @@ impl List {
                 self.known.add_slot();
                 for peer in &mut self.peers {
                     peer.under_way.add_slot();
+                    peer.late.add_slot();
                     peer.told.push(Told::NOTHING);
                 }
                 u32::try_from(self.entries.len() - 1).ok()?
@@ -606,6 +657,7 @@ impl List {
         self.known.remove(slot);
         for peer in &mut self.peers {
             peer.under_way.remove(slot);
+            peer.late.remove(slot);
             let told = &mut peer.told[slot as usize];
             if told.since != NOTHING {
                 peer.counts.waiting -= 1;

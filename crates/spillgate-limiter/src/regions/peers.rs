@@ -2,6 +2,9 @@
 //!
 //! A task never waits for an answer before it sends more. With one call at a time, a unit would be told after one and a
 //! half round trips. Each call is a task of its own, which hands its answer to the ledger. The number of calls is bounded.
+//!
+//! A region can be a cluster with a node that does not answer. So totals that are late may use a quarter of the calls only,
+//! and the first call with a total gives up when the total is late. Then calls to the dead node do not fill all places.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -17,14 +20,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::about::{About, Differs};
 use super::figures::{Figures, PeerStatus};
-use super::ledger::{Due, Ledger, untold_at_most};
+use super::ledger::{AGAIN, Due, Ledger, untold_at_most};
 use super::pace::Pace;
 
 /// How long a call may take. A hash at the other region lives 10 s longer than its entry, so it outlives the call.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// The most calls to one region at a time.
+/// The most calls to one region at a time, and of these the most with totals that are late.
 const MOST_CALLS: usize = 512;
+const MOST_LATE_CALLS: usize = MOST_CALLS / 4;
 
 /// How often a region is compared, and how often one is asked that does not answer.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
@@ -248,12 +252,12 @@ impl Shared {
         (0..self.peers.len()).any(|number| self.may_send(number) && self.ledger.counts(number).waiting > 0)
     }
 
-    /// Returns how many entries may be sent now, while so many calls are under way.
-    fn room(&self, number: usize, calls: usize) -> usize {
+    /// Returns how many entries may be sent now, while so many calls of so many entries each are under way.
+    fn room(&self, number: usize, calls: usize, per_call: usize) -> usize {
         if !self.may_send(number) {
             return 0;
         }
-        let free = MOST_CALLS.saturating_sub(calls) * MAX_CHARGES;
+        let free = MOST_CALLS.saturating_sub(calls) * per_call;
         if self.drains.load(Ordering::Relaxed) {
             return free;
         }
@@ -304,11 +308,11 @@ impl Shared {
         }
     }
 
-    async fn charge<S: ChargedStore>(self: Arc<Shared>, number: usize, store: Arc<S>, due: Vec<Due>) {
+    async fn charge<S: ChargedStore>(self: Arc<Shared>, number: usize, store: Arc<S>, within: Duration, due: Vec<Due>) {
         let sent_at = self.now();
         let charges: Vec<Charge<'_>> = due.iter().map(Due::charge).collect();
         let mut results = vec![Charged::Failed; charges.len()];
-        let answer = store.charge(WITHIN, &charges, &mut results).await;
+        let answer = store.charge(within, &charges, &mut results).await;
         let now = self.now();
         let peer = &self.peers[number];
         match answer {
@@ -358,25 +362,32 @@ impl Shared {
 
 /// The task of one region.
 async fn tell<S: ChargedStore + 'static>(shared: Arc<Shared>, number: usize, store: Arc<S>) {
-    let mut calls = JoinSet::new();
+    let (mut calls, mut late_calls) = (JoinSet::new(), JoinSet::new());
     let mut round = Instant::now();
     loop {
-        while calls.try_join_next().is_some() {}
+        while calls.try_join_next().is_some() || late_calls.try_join_next().is_some() {}
         if shared.begins_to_compare(number) {
             calls.spawn(Arc::clone(&shared).compare(number, Arc::clone(&store)));
         }
-        let (room, mut sent) = (shared.room(number, calls.len()), 0);
-        while sent < room {
-            let mut due = Vec::new();
-            let more = shared.ledger.due(number, shared.now(), store.charges_per_call().min(room - sent), &mut due);
-            if !due.is_empty() {
-                sent += due.len();
-                shared.peers[number].view.lock().pace.called(shared.now());
-                calls.spawn(Arc::clone(&shared).charge(number, Arc::clone(&store), due));
-            } else if more {
-                tokio::task::yield_now().await;
-            } else {
-                break;
+        let per_call = store.charges_per_call();
+        let room = shared.room(number, calls.len() + late_calls.len(), per_call);
+        let late_room = MOST_LATE_CALLS.saturating_sub(late_calls.len()) * per_call;
+        let late_room = room.div_ceil(4).max(per_call).min(late_room).min(room);
+        let lanes = [(true, late_room, WITHIN, &mut late_calls), (false, room, AGAIN, &mut calls)];
+        let mut sent = 0;
+        for (is_late, room, within, calls) in lanes {
+            while sent < room {
+                let (mut due, most) = (Vec::new(), per_call.min(room - sent));
+                let more = shared.ledger.due(number, is_late, shared.now(), most, &mut due);
+                if !due.is_empty() {
+                    sent += due.len();
+                    shared.peers[number].view.lock().pace.called(shared.now());
+                    calls.spawn(Arc::clone(&shared).charge(number, Arc::clone(&store), within, due));
+                } else if more {
+                    tokio::task::yield_now().await;
+                } else {
+                    break;
+                }
             }
         }
         shared.peers[number].view.lock().pace.sent(sent);

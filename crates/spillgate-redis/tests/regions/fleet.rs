@@ -1,80 +1,155 @@
-//! Regions with two servers each. Every server reaches the stores of the other regions through a proxy that delays replies.
+//! Three regions with two servers each. Every server reaches the stores of the other regions through a line of its own.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use spillgate::regions::{Options, Peers, RegionStore};
-use spillgate::{Clock, SystemClock};
+use spillgate::regions::{Options, PeerStatus, Peers, RegionStore, region_tag};
 use spillgate_core::{
-    AcrossRegions, Binding, Charge, Charged, ChargedStore, Decision, Hit, Op, Quota, QuotaBuilder, Regions, Span,
-    Store, StoreError, Time, Timing,
+    AcrossRegions, Algorithm, Binding, Charge, Charged, ChargedStore, Decision, Hit, Op, OpKind, Quota, QuotaBuilder,
+    Regions, Span, Store, StoreError, StoreErrorKind, Time, Timing, Verdict,
 };
-use spillgate_redis::RedisStore;
+use spillgate_redis::{RedisStore, Settings};
+use spillgate_testkit::Random;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
+use crate::regions::line::{Fault, Line, Weather};
+use crate::regions::now_ns;
+use crate::regions::requests::{Asked, rest};
+use crate::support::cluster::Cluster;
 use crate::support::common::{PATIENCE, until, with_long_timeouts};
 use crate::support::server::Server;
-use crate::transport::proxy::{Delay, delayed};
 
+pub(crate) const REGIONS: usize = 3;
 pub(crate) const NODES: u32 = 2;
 
-/// The units that a request of a region takes, by the number of the request.
-pub(crate) type Cost = fn(usize, u64) -> u64;
-/// How long a task of a region waits after a refusal.
-pub(crate) type Pause = fn(usize) -> Duration;
-
-/// One request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    /// The time in the receipt, or for a refusal that of the verdict, in nanoseconds.
-    pub(crate) at: u64,
-    pub(crate) region: usize,
-    node: usize,
-    pub(crate) cost: u64,
-    span: Span,
-    pub(crate) is_admitted: bool,
+/// How a fleet is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) weather: Weather,
+    pub(crate) sync: Duration,
+    pub(crate) max_keys: u32,
+    /// Whether a region may ask its guaranteed share.
+    pub(crate) has_share: bool,
+    /// The deadline of each request. No answer may come much later.
+    pub(crate) deadline: Duration,
+    /// The last region has a cluster, of primaries with or without replicas. Its servers are reached without lines.
+    pub(crate) cluster: Option<bool>,
+    /// The user of other regions at each Redis. It has to exist there.
+    pub(crate) user: Option<&'static str>,
 }
 
-/// Returns the requests that were admitted.
-pub(crate) fn admitted(asked: &[Asked]) -> Vec<Asked> {
-    asked.iter().filter(|one| one.is_admitted).copied().collect()
-}
-
-/// Returns the requests that a bucket of each region alone would have admitted, with this time between two units.
-pub(crate) fn admitted_alone(asked: &[Asked], burst: u64, interval_ns: u64) -> Vec<Asked> {
-    let mut paid_at: HashMap<usize, u64> = HashMap::new();
-    let fits = |one: &&Asked| {
-        let paid_at = paid_at.entry(one.region).or_default();
-        let debt = paid_at.saturating_sub(one.at);
-        let fits = one.cost <= burst && debt <= (burst - one.cost) * interval_ns;
-        if fits {
-            *paid_at = one.at + debt + one.cost * interval_ns;
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            weather: Weather { round_trip: Duration::from_millis(40), is_rough: false },
+            sync: Duration::from_millis(100),
+            max_keys: 4096,
+            has_share: true,
+            deadline: PATIENCE,
+            cluster: None,
+            user: None,
         }
-        fits
-    };
-    asked.iter().filter(fits).copied().collect()
+    }
 }
 
-/// A total that a region has acknowledged: when, and to whom it was told.
+/// The Redis of a region.
+pub(crate) enum Place {
+    Single(Server),
+    Cluster(Cluster),
+}
+
+impl Place {
+    fn url(&self) -> String {
+        match self {
+            Place::Single(server) => server.url(),
+            Place::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> &[Server] {
+        match self {
+            Place::Single(server) => std::slice::from_ref(server),
+            Place::Cluster(cluster) => &cluster.nodes,
+        }
+    }
+
+    pub(crate) fn single(&mut self) -> &mut Server {
+        match self {
+            Place::Single(server) => server,
+            Place::Cluster(_) => panic!("the region has a cluster"),
+        }
+    }
+
+    pub(crate) fn cluster(&mut self) -> &mut Cluster {
+        match self {
+            Place::Cluster(cluster) => cluster,
+            Place::Single(_) => panic!("the region has one Redis"),
+        }
+    }
+}
+
+/// By how many nanoseconds the clock of a region's store is ahead.
+type Shift = Arc<AtomicI64>;
+
+/// Returns the time of a store whose clock is shifted, or `None` if it is that of Redis.
+fn shifted(shift: &Shift) -> Option<Time> {
+    match shift.load(Ordering::Relaxed) {
+        0 => None,
+        shift => Some(Time::from_nanos(now_ns().saturating_add_signed(shift))),
+    }
+}
+
+/// The store of the own region.
+pub(crate) struct Own {
+    store: RedisStore,
+    shift: Shift,
+    has_share: bool,
+}
+
+impl Store for Own {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.store.supports(quota, op)
+    }
+
+    fn has_clock(&self) -> bool {
+        true
+    }
+
+    async fn decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        // Only the call that asks the share has a settlement.
+        if !self.has_share && hits.iter().any(|hit| hit.op.kind() == OpKind::Settle) {
+            return Err(StoreError::new(StoreErrorKind::NotSent, "the share is switched off"));
+        }
+        let mut timing = timing;
+        timing.now = shifted(&self.shift);
+        self.store.decide(timing, hits, decisions).await
+    }
+}
+
+/// A total that a region has acknowledged.
 struct Acknowledged {
-    at: u64,
     peer: usize,
+    key: u128,
     span: Span,
     total: u64,
+    at: u64,
 }
 
 /// The store of another region, with a note of each total that it has acknowledged.
-#[derive(Clone)]
 struct Watched {
     store: RedisStore,
     peer: usize,
+    shift: Shift,
     acknowledged: Arc<Mutex<Vec<Acknowledged>>>,
-    /// A region that is cut off answers nothing.
-    is_cut: Arc<AtomicBool>,
 }
 
 impl ChargedStore for Watched {
@@ -88,14 +163,17 @@ impl ChargedStore for Watched {
         charges: &[Charge<'_>],
         results: &mut [Charged],
     ) -> Result<(), StoreError> {
-        if self.is_cut.load(Ordering::Relaxed) {
-            sleep(within).await;
-        }
-        self.store.charge(within, charges, results).await?;
+        self.store.charge_at(shifted(&self.shift), within, charges, results).await?;
         let at = now_ns();
-        let known = charges.iter().zip(results).filter(|(_, result)| **result != Charged::NotBegun);
-        let noted =
-            known.map(|(charge, _)| Acknowledged { at, peer: self.peer, span: charge.span, total: charge.total });
+        let is_known = |result: &Charged| matches!(result, Charged::New | Charged::Known | Charged::Ended);
+        let known = charges.iter().zip(results).filter(|(_, result)| is_known(result));
+        let noted = known.map(|(charge, _)| Acknowledged {
+            peer: self.peer,
+            key: charge.key,
+            span: charge.span,
+            total: charge.total,
+            at,
+        });
         self.acknowledged.lock().expect("no test panics").extend(noted);
         Ok(())
     }
@@ -105,166 +183,331 @@ impl ChargedStore for Watched {
     }
 }
 
-pub(crate) struct Node {
-    pub(crate) store: RegionStore<RedisStore>,
+/// A server that runs.
+pub(crate) struct Running {
+    pub(crate) store: RegionStore<Own>,
     pub(crate) peers: Arc<Peers>,
+}
+
+/// A server of a region. It can be killed.
+pub(crate) struct Node {
+    running: Mutex<Option<Arc<Running>>>,
     acknowledged: Arc<Mutex<Vec<Acknowledged>>>,
+    shift: Shift,
+    deadline: Duration,
+}
+
+/// What came of one request.
+pub(crate) enum Answer {
+    /// Whether it was admitted, the time of the store, and the time by a clock that all regions share.
+    Decided(bool, Time, u64),
+    /// The store failed.
+    Failed,
+    /// The server is dead.
+    Dead,
 }
 
 impl Node {
-    /// Takes units. Returns whether they were admitted, and when.
-    pub(crate) async fn take(&self, key: u128, quota: &Quota, cost: u64) -> (bool, Time) {
+    pub(crate) fn running(&self) -> Option<Arc<Running>> {
+        self.running.lock().expect("no test panics").clone()
+    }
+
+    /// Ends the server without telling anybody.
+    pub(crate) fn kill(&self) {
+        *self.running.lock().expect("no test panics") = None;
+    }
+
+    /// Takes units. The answer has to come before a timer of twice its deadline does.
+    pub(crate) async fn take(&self, key: u128, quota: &Quota, cost: u64) -> Answer {
+        let Some(running) = self.running() else { return Answer::Dead };
         let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
         let mut decisions = [Decision::default()];
-        let verdict = self.store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await;
-        let verdict = verdict.expect("Redis answers");
-        (verdict.allowed, decisions[0].receipt.map_or(verdict.now, |receipt| receipt.at))
+        let late = Instant::now() + 2 * self.deadline;
+        let shift = self.shift.load(Ordering::Relaxed);
+        let verdict = tokio::select! {
+            biased;
+            verdict = running.store.decide(Timing::BY_STORE.within(self.deadline), &hits, &mut decisions) => verdict,
+            () = sleep_until(late) => panic!("an answer came after twice its deadline"),
+        };
+        match verdict {
+            Ok(verdict) => {
+                let at = decisions[0].receipt.map_or(verdict.now, |receipt| receipt.at);
+                Answer::Decided(verdict.allowed, at, at.as_nanos().saturating_add_signed(-shift))
+            }
+            Err(_) => Answer::Failed,
+        }
+    }
+}
+
+/// When the servers of a region ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    /// Each server asks once in this time.
+    Even(Duration),
+    /// As `Even`, but only in one region, which changes after the second time.
+    Sticky(Duration, Duration),
+    /// All servers ask so many times at once, every time the clock reaches a multiple of the time.
+    Together(Duration, u32),
+    /// At random instants, on average once in this time.
+    Random(Duration),
+}
+
+/// The requests for one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) key: u128,
+    /// The quota of each region. A region without one does not ask.
+    pub(crate) quotas: [Option<Quota>; REGIONS],
+    /// The smallest and the largest cost in each region.
+    pub(crate) costs: [(u64, u64); REGIONS],
+    pub(crate) paces: [Pace; REGIONS],
+}
+
+impl Stream {
+    pub(crate) fn new(key: u128, quota: &Quota, cost: (u64, u64), pace: Pace) -> Stream {
+        Stream {
+            key,
+            quotas: [0; REGIONS].map(|_| Some(quota.clone())),
+            costs: [cost; REGIONS],
+            paces: [pace; REGIONS],
+        }
+    }
+
+    /// Only these regions ask.
+    pub(crate) fn only(mut self, regions: &[usize]) -> Stream {
+        for region in (0..REGIONS).filter(|region| !regions.contains(region)) {
+            self.quotas[region] = None;
+        }
+        self
+    }
+}
+
+/// A load that runs.
+pub(crate) struct Load {
+    tasks: JoinSet<Vec<Asked>>,
+    stop: Arc<AtomicBool>,
+    admitted: Arc<[AtomicU64; REGIONS]>,
+    failed: Arc<AtomicU64>,
+}
+
+impl Load {
+    /// Returns how many units a region has admitted so far.
+    pub(crate) fn admitted(&self, region: usize) -> u64 {
+        self.admitted[region].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until each of these regions has admitted more units.
+    pub(crate) async fn until_more(&self, regions: &[usize], more: u64) {
+        let before = [0, 1, 2].map(|region| self.admitted(region));
+        let has_more = |region: &usize| self.admitted(*region) >= before[*region] + more;
+        until("the regions admit more", || regions.iter().all(has_more)).await;
+    }
+
+    /// Ends the load. Returns all requests that were answered, by time.
+    pub(crate) async fn end(self) -> Vec<Asked> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all: Vec<Asked> = self.tasks.join_all().await.into_iter().flatten().collect();
+        all.sort_by_key(|one| one.at);
+        all
+    }
+
+    pub(crate) async fn end_after(self, time: Duration) -> Vec<Asked> {
+        sleep(time).await;
+        self.end().await
     }
 }
 
 pub(crate) struct Fleet {
-    _servers: Vec<Server>,
+    pub(crate) places: Vec<Place>,
     /// The nodes of each region.
     pub(crate) nodes: Vec<Vec<Arc<Node>>>,
-    is_cut: Vec<Arc<AtomicBool>>,
+    /// The line from a region's node to another region.
+    lines: HashMap<(usize, usize, usize), Line>,
+    shifts: Vec<Shift>,
+    plan: Plan,
+}
+
+/// As the server reaches the store of another region, but it connects again after half a second at most.
+fn peer_settings(url: &str) -> Settings {
+    let five = Duration::from_secs(5);
+    Settings {
+        timeout: five,
+        connect_timeout: five,
+        connections: 1,
+        probe_every: five / 10,
+        max_failures: u32::MAX,
+        deny_cache_entries: 0,
+        ..Settings::new(url)
+    }
 }
 
 impl Fleet {
-    /// Starts regions whose stores answer each other after `round_trip`.
-    pub(crate) async fn start(regions: usize, round_trip: Duration) -> Fleet {
-        let servers: Vec<Server> = (0..regions).map(|_| Server::start()).collect();
-        let is_cut: Vec<_> = (0..regions).map(|_| Arc::new(AtomicBool::new(false))).collect();
-        let mut nodes = Vec::new();
-        for region in 0..regions {
-            let mut own = Vec::new();
-            for _ in 0..NODES {
-                let acknowledged = Arc::new(Mutex::new(Vec::new()));
-                let mut peers = Vec::new();
-                for peer in (0..regions).filter(|peer| *peer != region) {
-                    let port = delayed(servers[peer].port(), Delay::of(round_trip), 1).await;
-                    let store = RedisStore::new(&with_long_timeouts(&format!("redis://127.0.0.1:{port}/")));
-                    let store = store.expect("the URL is valid");
-                    let (acknowledged, is_cut) = (Arc::clone(&acknowledged), Arc::clone(&is_cut[peer]));
-                    peers.push((format!("r{peer}"), Watched { store, peer, acknowledged, is_cut }));
-                }
-                let options = Options {
-                    region: format!("r{region}"),
-                    nodes: NonZeroU32::new(NODES).expect("not 0"),
-                    max_keys: 1024,
-                    sync: Duration::from_millis(20),
-                    secret: 7,
-                };
-                let peers = Arc::new(Peers::start(&options, peers));
-                let store = RedisStore::new(&with_long_timeouts(&servers[region].url())).expect("the URL is valid");
-                store.wait_connected().await.expect("Redis runs");
-                let store = RegionStore::new(store, Arc::clone(&peers), PATIENCE);
-                own.push(Arc::new(Node { store, peers, acknowledged }));
+    pub(crate) async fn start(plan: Plan) -> Fleet {
+        Fleet::start_after(plan, |_| ()).await
+    }
+
+    /// Does the same as `start`. `prepare` is called when the Redis servers run, and before the servers of the regions do.
+    pub(crate) async fn start_after(plan: Plan, prepare: impl FnOnce(&[Place])) -> Fleet {
+        let place = |region| match plan.cluster {
+            Some(replicas) if region == REGIONS - 1 => {
+                Place::Cluster(Cluster::start(replicas, &["--cluster-require-full-coverage", "no"]))
             }
-            nodes.push(own);
+            _ => Place::Single(Server::start()),
+        };
+        let places: Vec<Place> = (0..REGIONS).map(place).collect();
+        prepare(&places);
+        let shifts = (0..REGIONS).map(|_| Shift::default()).collect();
+        let mut fleet = Fleet { places, nodes: Vec::new(), lines: HashMap::new(), shifts, plan };
+        for region in 0..REGIONS {
+            let mut nodes = Vec::new();
+            for node in 0..NODES as usize {
+                nodes.push(Arc::new(fleet.start_node(region, node).await));
+            }
+            fleet.nodes.push(nodes);
         }
-        let fleet = Fleet { _servers: servers, nodes, is_cut };
-        let all = || fleet.nodes.iter().flatten();
-        until("all regions are compared", || all().all(|node| node.peers.status().iter().all(|peer| peer.is_compared)))
-            .await;
         fleet
     }
 
-    /// Cuts a region off, or connects it again: its store answers no other region.
-    pub(crate) fn cut(&self, region: usize, is_cut: bool) {
-        self.is_cut[region].store(is_cut, Ordering::Relaxed);
+    async fn start_node(&mut self, region: usize, node: usize) -> Node {
+        let acknowledged = Arc::new(Mutex::new(Vec::new()));
+        let mut peers = Vec::new();
+        for peer in (0..REGIONS).filter(|peer| *peer != region) {
+            let url = self.url_of_peer((region, node, peer)).await;
+            let store = RedisStore::new(&peer_settings(&url)).expect("the URL is valid");
+            let (shift, acknowledged) = (Arc::clone(&self.shifts[peer]), Arc::clone(&acknowledged));
+            peers.push((name(peer), Watched { store, peer, shift, acknowledged }));
+        }
+        let options = Options {
+            region: name(region),
+            nodes: NonZeroU32::new(NODES).expect("not 0"),
+            max_keys: self.plan.max_keys,
+            sync: self.plan.sync,
+            secret: SECRET,
+        };
+        let peers = Arc::new(Peers::start(&options, peers));
+        let settings = Settings {
+            timeout: self.plan.deadline,
+            probe_every: self.plan.deadline,
+            ..with_long_timeouts(&self.places[region].url())
+        };
+        let store = RedisStore::new(&settings).expect("the URL is valid");
+        store.wait_connected().await.expect("Redis runs");
+        let shift = Arc::clone(&self.shifts[region]);
+        let own = Own { store, shift: Arc::clone(&shift), has_share: self.plan.has_share };
+        let store = RegionStore::new(own, Arc::clone(&peers), self.plan.deadline);
+        let running = Mutex::new(Some(Arc::new(Running { store, peers })));
+        Node { running, acknowledged, shift, deadline: self.plan.deadline }
+    }
+
+    async fn url_of_peer(&mut self, (region, node, peer): (usize, usize, usize)) -> String {
+        let Place::Single(server) = &self.places[peer] else { return self.places[peer].url() };
+        let seed = (region * 100 + node * 10 + peer + 1) as u64;
+        let line = Line::start(server.port(), self.plan.weather, seed).await;
+        let user = self.plan.user.map_or(String::new(), |user| format!("{user}@"));
+        let url = format!("redis://{user}127.0.0.1:{}/", line.port());
+        self.lines.insert((region, node, peer), line);
+        url
+    }
+
+    /// Waits until every server has compared every other region.
+    pub(crate) async fn until_compared(&self) {
+        let all = || self.running().all(|node| node.peers.status().iter().all(|peer| peer.is_compared));
+        until("all regions are compared", all).await;
+    }
+
+    fn running(&self) -> impl Iterator<Item = Arc<Running>> {
+        self.nodes.iter().flatten().filter_map(|node| node.running())
+    }
+
+    pub(crate) fn server(&mut self, region: usize) -> &mut Server {
+        self.places[region].single()
+    }
+
+    /// Sets the fault of the lines whose sender, its node, and receiver are chosen.
+    pub(crate) fn set(&self, fault: Fault, is_chosen: impl Fn(usize, usize, usize) -> bool) {
+        for ((region, node, peer), line) in &self.lines {
+            if is_chosen(*region, *node, *peer) {
+                line.set(fault);
+            }
+        }
+    }
+
+    pub(crate) fn shift(&self, region: usize, by: i64) {
+        self.shifts[region].store(by, Ordering::Relaxed);
     }
 
     /// Has no region told anything: the mutation that each bound has to catch.
     pub(crate) fn tell_nothing(&self) {
-        for node in self.nodes.iter().flatten() {
-            for region in 0..self.nodes.len() {
-                node.peers.pause(&format!("r{region}"));
-            }
+        for node in self.running() {
+            (0..REGIONS).for_each(|region| {
+                node.peers.pause(&name(region));
+            });
         }
     }
 
-    /// Has each region take units of one key in tasks until the end: each task waits for the time that `pause` returns
-    /// after a refusal, and takes units of the cost that `cost` returns. Returns all requests, by time.
-    pub(crate) async fn load(
-        &self,
-        key: u128,
-        quotas: &[Quota],
-        time: Duration,
-        tasks: usize,
-        (cost, pause): (Cost, Pause),
-    ) -> Vec<Asked> {
-        let (ends_at, mut running) = (Instant::now() + time, JoinSet::new());
-        for (region, quota) in quotas.iter().enumerate() {
-            for task in 0..tasks {
-                let node = task % self.nodes[region].len();
-                let (own, quota) = (Arc::clone(&self.nodes[region][node]), quota.clone());
-                running.spawn(async move {
-                    let (mut asked, mut request) = (Vec::new(), task as u64);
-                    while Instant::now() < ends_at {
-                        request += tasks as u64;
-                        let cost = cost(region, request);
-                        let (is_admitted, at) = own.take(key, &quota, cost).await;
-                        let span = quota.span(at);
-                        asked.push(Asked { at: at.as_nanos(), region, node, cost, span, is_admitted });
-                        if !is_admitted {
-                            sleep(pause(region)).await;
-                        }
-                    }
-                    asked
-                });
+    /// Starts to send the requests of all streams, each server of each region in a task of its own.
+    pub(crate) fn load(&self, streams: &[Stream]) -> Load {
+        let (stop, admitted, failed) = (Arc::default(), Arc::default(), Arc::default());
+        let mut load = Load { tasks: JoinSet::new(), stop, admitted, failed };
+        for (number, stream) in streams.iter().enumerate() {
+            for region in 0..REGIONS {
+                let Some(quota) = &stream.quotas[region] else { continue };
+                for (node, own) in self.nodes[region].iter().enumerate() {
+                    let seed = (number * 100 + region * 10 + node + 1) as u64;
+                    let task = Task {
+                        own: Arc::clone(own),
+                        place: (region, node),
+                        key: stream.key,
+                        quota: quota.clone(),
+                        costs: stream.costs[region],
+                        stop: Arc::clone(&load.stop),
+                        admitted: Arc::clone(&load.admitted),
+                        failed: Arc::clone(&load.failed),
+                    };
+                    load.tasks.spawn(task.run(stream.paces[region], Random(seed)));
+                }
             }
         }
-        let mut all: Vec<Asked> = running.join_all().await.into_iter().flatten().collect();
-        all.sort_by_key(|one| one.at);
-        all
+        load
     }
 
-    /// Has each region ask for one unit after another, with this time between two of them.
-    pub(crate) async fn load_evenly(&self, key: u128, quotas: &[Quota], time: Duration, every: Duration) -> Vec<Asked> {
-        let (ends_at, mut running) = (Instant::now() + time, JoinSet::new());
-        for (region, quota) in quotas.iter().enumerate() {
-            for (node, own) in self.nodes[region].iter().enumerate() {
-                let (own, quota) = (Arc::clone(own), quota.clone());
-                running.spawn(async move {
-                    let mut asked = Vec::new();
-                    while Instant::now() < ends_at {
-                        let (is_admitted, at) = own.take(key, &quota, 1).await;
-                        let span = quota.span(at);
-                        asked.push(Asked { at: at.as_nanos(), region, node, cost: 1, span, is_admitted });
-                        sleep(every).await;
-                    }
-                    asked
-                });
-            }
-        }
-        let mut all: Vec<Asked> = running.join_all().await.into_iter().flatten().collect();
-        all.sort_by_key(|one| one.at);
-        all
+    /// Runs streams for this time.
+    pub(crate) async fn run(&self, streams: &[Stream], time: Duration) -> Vec<Asked> {
+        self.load(streams).end_after(time).await
     }
 
-    /// Waits until every unit has been told that has to be, and returns the longest time from an admission until another
-    /// region had charged it. Of each state and span, a server may keep the last `rest` units.
-    pub(crate) async fn longest_delay(&self, admitted: &[Asked], rest: u64) -> Duration {
+    /// Waits until every unit of a key has been told that has to be, and returns the longest time from an admission until
+    /// another region had charged it, or until the unit counted no longer. A dead server tells nothing.
+    pub(crate) async fn delay_of(&self, admitted: &[Asked], quota: &Quota) -> Duration {
+        let (key, rest) = (admitted.first().map_or(0, |one| one.key), rest(quota));
         let mut longest = 0;
         for (region, nodes) in self.nodes.iter().enumerate() {
-            for (number, node) in nodes.iter().enumerate() {
+            for (number, node) in nodes.iter().enumerate().filter(|(_, node)| node.running().is_some()) {
                 let mut totals: HashMap<Span, Vec<(u64, u64)>> = HashMap::new();
-                for admitted in admitted.iter().filter(|one| (one.region, one.node) == (region, number)) {
-                    let units = totals.entry(admitted.span).or_default();
+                let own = admitted.iter().filter(|one| (one.region, one.node) == (region, number));
+                for one in own {
+                    let units = totals.entry(one.span).or_default();
                     let before = units.last().map_or(0, |(total, _)| *total);
-                    units.push((before + admitted.cost, admitted.at));
+                    units.push((before + one.cost, one.at));
                 }
                 for (span, units) in &totals {
                     let last = units.last().map_or(0, |(total, _)| *total);
-                    for peer in (0..self.nodes.len()).filter(|peer| *peer != region) {
-                        for (total, at) in units.iter().filter(|(total, _)| *total + rest <= last) {
-                            let told = || {
-                                let acknowledged = node.acknowledged.lock().expect("no test panics");
-                                let own = acknowledged.iter().filter(|one| (one.peer, one.span) == (peer, *span));
-                                own.filter(|one| one.total >= *total).map(|one| one.at).min()
-                            };
-                            until("the unit is told", || told().is_some()).await;
-                            longest = longest.max(told().unwrap_or(0).saturating_sub(*at));
+                    for peer in (0..REGIONS).filter(|peer| *peer != region) {
+                        let counts_until = match quota.algorithm() {
+                            Algorithm::TokenBucket => u64::MAX,
+                            Algorithm::FixedWindow(_) => span.end_ns(),
+                            _ => span.end_ns() + span.length_ns,
+                        };
+                        let told = node.told_to((peer, key, *span), last - rest.min(last), counts_until).await;
+                        for (total, at) in units.iter().filter(|(total, _)| *total > rest) {
+                            // The last units before it may stay untold.
+                            let told = &told[told.partition_point(|(known, _)| *known < total - rest)..];
+                            let first = told.iter().map(|(_, at)| *at).min().unwrap_or(u64::MAX).min(counts_until);
+                            longest = longest.max(first.saturating_sub(*at));
                         }
                     }
                 }
@@ -272,31 +515,201 @@ impl Fleet {
         }
         Duration::from_nanos(longest)
     }
+
+    /// Waits until nothing waits to be told.
+    pub(crate) async fn until_told(&self) {
+        let waits = |node: Arc<Running>| node.peers.status().iter().any(|peer| peer.counts.waiting > 0);
+        until("everything is told", || !self.running().any(waits)).await;
+    }
+
+    fn status(&self, region: usize, node: usize, peer: usize) -> Option<PeerStatus> {
+        let all = self.nodes[region][node].running()?.peers.status();
+        all.into_iter().find(|status| status.name == name(peer))
+    }
+
+    /// Waits until the chosen senders see that a region is cut off, or that it is not.
+    pub(crate) async fn until_cut_off(&self, is_cut_off: bool, is_chosen: impl Fn(usize, usize, usize) -> bool) {
+        for region in 0..REGIONS {
+            for node in 0..NODES as usize {
+                for peer in (0..REGIONS).filter(|peer| *peer != region && is_chosen(region, node, *peer)) {
+                    let sees =
+                        || self.status(region, node, peer).is_none_or(|seen| seen.cut_off.is_some() == is_cut_off);
+                    until("the region is cut off, or heard again", sees).await;
+                }
+            }
+        }
+    }
+
+    /// Returns how many entries of a region's first server had each result at a peer.
+    pub(crate) fn results(&self, region: usize, peer: usize) -> [u64; Charged::ALL.len()] {
+        self.status(region, 0, peer).expect("it runs").results
+    }
+
+    /// Returns the units that a region's Redis has charged for another region.
+    pub(crate) fn charged(&self, at: usize, of: usize) -> u64 {
+        self.places[at].servers().iter().map(|server| charged(server, of)).sum()
+    }
 }
 
-/// Returns the quota that each of so many regions uses.
-pub(crate) fn shared(builder: QuotaBuilder, regions: usize) -> Quota {
-    let regions = u8::try_from(regions).ok().and_then(Regions::new).expect("2 to 8");
+impl Node {
+    /// Waits until the region knows this total of the key and span, or until this time. Returns all totals that it knows, in
+    /// their order, each with the time when it was acknowledged.
+    async fn told_to(&self, (peer, key, span): (usize, u128, Span), total: u64, ends: u64) -> Vec<(u64, u64)> {
+        let told = || {
+            let acknowledged = self.acknowledged.lock().expect("no test panics");
+            let own = acknowledged.iter().filter(|one| (one.peer, one.key, one.span) == (peer, key, span));
+            own.map(|one| (one.total, one.at)).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while total > 0 && now_ns() <= ends && !told().iter().any(|(known, _)| *known >= total) {
+            let status = self.running().map(|running| running.peers.status());
+            assert!(Instant::now() < deadline, "region {peer} was told {:?} of {total} units: {status:?}", told());
+            sleep(Duration::from_millis(1)).await;
+        }
+        let mut told = told();
+        told.sort_unstable();
+        told
+    }
+}
+
+impl Node {
+    /// Returns how long each of these units, each of a key and a time, waited until a region had acknowledged its key, and of
+    /// how many that is unknown. Totals of a key grow, so the first acknowledgement after a unit that is large enough counts.
+    pub(crate) fn delays(&self, peer: usize, units: &[(u128, u64)]) -> (Vec<Duration>, usize) {
+        let mut told: HashMap<u128, Vec<(u64, u64)>> = HashMap::new();
+        for one in self.acknowledged.lock().expect("no test panics").iter().filter(|one| one.peer == peer) {
+            told.entry(one.key).or_default().push((one.at, one.total));
+        }
+        let (mut totals, mut delays): (HashMap<u128, u64>, _) = (HashMap::new(), Vec::new());
+        for (key, at) in units {
+            let total = totals.entry(*key).or_default();
+            *total += 1;
+            let after =
+                told.get(key).into_iter().flatten().filter(|(known_at, known)| known_at > at && *known >= *total);
+            delays.extend(after.map(|(known_at, _)| Duration::from_nanos(known_at - at)).min());
+        }
+        let unknown = units.len() - delays.len();
+        (delays, unknown)
+    }
+}
+
+/// One server that asks for one key.
+struct Task {
+    own: Arc<Node>,
+    place: (usize, usize),
+    key: u128,
+    quota: Quota,
+    costs: (u64, u64),
+    stop: Arc<AtomicBool>,
+    admitted: Arc<[AtomicU64; REGIONS]>,
+    failed: Arc<AtomicU64>,
+}
+
+impl Task {
+    async fn run(self, pace: Pace, mut random: Random) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        let mut ticks = interval(match pace {
+            Pace::Even(every) | Pace::Sticky(every, _) => every,
+            Pace::Together(..) | Pace::Random(_) => Duration::from_secs(1),
+        });
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.stop.load(Ordering::Relaxed) {
+            match pace {
+                Pace::Even(_) => {
+                    ticks.tick().await;
+                    asked.extend(self.ask(&mut random).await);
+                }
+                Pace::Sticky(_, turn) => {
+                    ticks.tick().await;
+                    if self.has_turn(turn) {
+                        asked.extend(self.ask(&mut random).await);
+                    }
+                }
+                Pace::Together(every, times) => {
+                    sleep(until_multiple(every)).await;
+                    let costs: Vec<u64> = (0..times).map(|_| self.cost(&mut random)).collect();
+                    let all = costs.iter().map(|cost| self.ask_for(*cost));
+                    asked.extend(futures_util::future::join_all(all).await.into_iter().flatten());
+                }
+                Pace::Random(every) => {
+                    let luck = (random.below(1_000_000) + 1) as f64 / 1_000_000.0;
+                    sleep(every.mul_f64(-luck.ln())).await;
+                    asked.extend(self.ask(&mut random).await);
+                }
+            }
+        }
+        asked
+    }
+
+    fn has_turn(&self, turn: Duration) -> bool {
+        let turn = u64::try_from(turn.as_nanos()).expect("a short time");
+        now_ns() / turn % REGIONS as u64 == self.place.0 as u64
+    }
+
+    fn cost(&self, random: &mut Random) -> u64 {
+        let (least, most) = self.costs;
+        least + random.below(most - least + 1)
+    }
+
+    async fn ask(&self, random: &mut Random) -> Option<Asked> {
+        self.ask_for(self.cost(random)).await
+    }
+
+    async fn ask_for(&self, cost: u64) -> Option<Asked> {
+        let (region, node) = self.place;
+        match self.own.take(self.key, &self.quota, cost).await {
+            Answer::Decided(is_admitted, of_store, at) => {
+                self.admitted[region].fetch_add(if is_admitted { cost } else { 0 }, Ordering::Relaxed);
+                let span = self.quota.span(of_store);
+                Some(Asked { at, key: self.key, region, node, cost, span, is_admitted })
+            }
+            Answer::Failed => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                sleep(Duration::from_millis(5)).await;
+                None
+            }
+            Answer::Dead => {
+                sleep(Duration::from_millis(5)).await;
+                None
+            }
+        }
+    }
+}
+
+/// Returns the time until the clock reaches the next multiple of this time.
+fn until_multiple(every: Duration) -> Duration {
+    let every = u64::try_from(every.as_nanos()).expect("a short time");
+    Duration::from_nanos(every - now_ns() % every)
+}
+
+/// Returns the quota that each of the regions uses.
+pub(crate) fn shared(builder: QuotaBuilder) -> Quota {
+    let regions = u8::try_from(REGIONS).ok().and_then(Regions::new).expect("2 to 8");
     let quota = builder.build().expect("the quota is valid");
     quota.across(AcrossRegions::Shared(regions)).expect("it can be shared")
 }
 
-/// Returns the most units that one region admitted within `time`.
-pub(crate) fn most_within(admitted: &[Asked], region: usize, time: Duration) -> u64 {
-    let own: Vec<&Asked> = admitted.iter().filter(|one| one.region == region).collect();
-    let time_ns = u64::try_from(time.as_nanos()).expect("a short time");
-    let (mut first, mut units, mut most) = (0, 0, 0);
-    for one in &own {
-        units += one.cost;
-        while own[first].at + time_ns < one.at {
-            units -= own[first].cost;
-            first += 1;
-        }
-        most = most.max(units);
-    }
-    most
+pub(crate) const SECRET: u64 = 7;
+
+pub(crate) fn name(region: usize) -> String {
+    format!("r{region}")
 }
 
-fn now_ns() -> u64 {
-    SystemClock::start().now().as_nanos()
+/// Adds up what the hashes of a Redis have seen of the servers of a region.
+const SUM: &str = "local sum = 0
+for _, key in ipairs(redis.call('KEYS', 'sg:*@*')) do
+  local all = redis.call('HGETALL', key)
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 2) == ARGV[1] then sum = sum + tonumber(all[i + 1]) end
+  end
+end
+return sum";
+
+/// Returns the units of the servers of a region that a Redis has charged.
+pub(crate) fn charged(server: &Server, of: usize) -> u64 {
+    let client = redis::Client::open(("127.0.0.1", server.port())).expect("the address is valid");
+    let mut connection = client.get_connection().expect("Redis runs");
+    let tag = region_tag(&name(of)).to_be_bytes();
+    let sum = redis::cmd("EVAL").arg(SUM).arg(0).arg(&tag[..]).query(&mut connection);
+    sum.expect("Redis adds up")
 }

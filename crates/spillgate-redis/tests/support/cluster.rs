@@ -74,6 +74,24 @@ pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
     redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("the reply is a slot")
 }
 
+/// Returns how the nodes call this node.
+pub(crate) fn id(node: &Server) -> String {
+    text(node.run(&["CLUSTER", "MYID"]))
+}
+
+/// Begins to move a slot. From then on, the slot's states are on both nodes, some here and some there.
+pub(crate) fn begin_move(slot: &str, from: &Server, to: &Server) {
+    to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
+}
+
+/// Ends the move. Before, all states have to be on the new node.
+pub(crate) fn finish_move(slot: &str, from: &Server, to: &Server) {
+    for node in [to, from] {
+        node.run(&["CLUSTER", "SETSLOT", slot, "NODE", &id(to)]);
+    }
+}
+
 /// Returns a key in a slot that the `nth` primary owns before any slot moves. Different seeds give different keys.
 pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u128 {
     let keys = (1..).map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{Circuit, RedisKey, StoreErrorKind};
 
-use crate::support::cluster::{Cluster, key_on, slot, text};
+use crate::support::cluster::{Cluster, begin_move, finish_move, id, key_on, slot};
 use crate::support::common::{PATIENCE, a_day, take, until};
 use crate::support::load::{Load, States};
 use crate::support::server::Server;
@@ -13,22 +13,6 @@ use crate::support::server::Server;
 /// Returns the keys that [`Load`] uses.
 fn keys(tasks: u64) -> impl Iterator<Item = u128> {
     (1..=u128::from(tasks)).map(|i| i << 96 | i)
-}
-
-fn id(node: &Server) -> String {
-    text(node.run(&["CLUSTER", "MYID"]))
-}
-
-/// Begins to move a slot. From then on, the slot's states are on both nodes, some here and some there.
-fn begin_move(slot: &str, from: &Server, to: &Server) {
-    to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
-    from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
-}
-
-fn finish_move(slot: &str, from: &Server, to: &Server) {
-    for node in [to, from] {
-        node.run(&["CLUSTER", "SETSLOT", slot, "NODE", &id(to)]);
-    }
 }
 
 /// Moves a slot as an operator does it, while the load goes on. No state is lost.

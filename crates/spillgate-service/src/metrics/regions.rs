@@ -96,7 +96,7 @@ impl RegionMetrics {
             "Requests that were admitted by the share of a limit that this region always has",
             |seen| seen.guaranteed,
         );
-        let delays = "Time from the oldest unit of an entry until another region has acknowledged it";
+        let delays = "Time from when an entry had something to send until another region has acknowledged it";
         let seen = Arc::clone(&metrics.0);
         add.registry.lines("region_delay_seconds", delays, Kind::Histogram, move |name, out| {
             for status in &seen.lock().regions {

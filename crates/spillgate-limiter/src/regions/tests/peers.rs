@@ -1,11 +1,14 @@
 //! The tasks of the regions in paused time.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_core::{AcrossRegions, Charge, Charged, ChargedStore, Quota, Regions, StoreError, StoreErrorKind, Time};
+use spillgate_core::{
+    AcrossRegions, Charge, Charged, ChargedStore, MAX_CHARGES, Quota, Regions, StoreError, StoreErrorKind, Time,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::regions::about::{About, Differs};
@@ -23,6 +26,8 @@ struct Far {
     takes: Duration,
     /// No call is answered. It fails when its time is over.
     is_away: bool,
+    /// It is a cluster. A call has one total, and one of three nodes does not answer.
+    is_cluster: bool,
     about: Option<String>,
     asked_about: usize,
     /// When each call came, and its totals.
@@ -37,6 +42,7 @@ impl Fake {
         Fake(Arc::new(Mutex::new(Far {
             takes,
             is_away: false,
+            is_cluster: false,
             about: None,
             asked_about: 0,
             calls,
@@ -55,17 +61,26 @@ impl Fake {
         change(&mut self.0.lock());
     }
 
-    async fn call(&self, within: Duration) -> Result<(), StoreError> {
+    async fn call(&self, within: Duration, key: Option<u128>) -> Result<(), StoreError> {
         let (takes, is_away) = {
             let far = self.0.lock();
-            (far.takes, far.is_away)
+            (far.takes, far.is_away || far.is_cluster && key.is_some_and(is_of_dead_node))
         };
         sleep(if is_away { within } else { takes }).await;
         if is_away { Err(StoreError::new(StoreErrorKind::Timeout, "no answer")) } else { Ok(()) }
     }
 }
 
+/// Whether the node of a key is the one that does not answer.
+fn is_of_dead_node(key: u128) -> bool {
+    key.is_multiple_of(3)
+}
+
 impl ChargedStore for Fake {
+    fn charges_per_call(&self) -> usize {
+        if self.0.lock().is_cluster { 1 } else { MAX_CHARGES }
+    }
+
     async fn charge(
         &self,
         within: Duration,
@@ -78,7 +93,7 @@ impl ChargedStore for Fake {
             far.under_way += 1;
             far.most_under_way = far.most_under_way.max(far.under_way);
         });
-        let answer = self.call(within).await;
+        let answer = self.call(within, charges.first().map(|charge| charge.key)).await;
         self.set(|far| far.under_way -= 1);
         results.fill(Charged::New);
         answer
@@ -86,7 +101,7 @@ impl ChargedStore for Fake {
 
     async fn about(&self, within: Duration) -> Result<Option<String>, StoreError> {
         self.set(|far| far.asked_about += 1);
-        self.call(within).await?;
+        self.call(within, None).await?;
         Ok(self.0.lock().about.clone())
     }
 }
@@ -206,6 +221,44 @@ async fn a_region_that_answers_nothing_for_five_seconds_is_cut_off() {
     sleep(7 * SECOND).await;
     let status = &peers.status()[0];
     assert!(status.cut_off.is_none() && status.counts.waiting == 0 && status.is_compared, "{status:?}");
+}
+
+/// In a cluster with a dead node, the keys of the other nodes are told as if all nodes lived, whether the keys are old or new.
+#[tokio::test(start_paused = true)]
+async fn a_dead_node_delays_its_own_keys_only() {
+    let far = Fake::new(10 * MS);
+    far.set(|far| far.is_cluster = true);
+    let peers = start(&far);
+    sleep(SECOND).await;
+    // Three thousand keys have a unit in each second, and there are a hundred new keys.
+    let mut recorded = Vec::new();
+    for round in 0..200_u64 {
+        let old = u128::from(round % 10) * 300;
+        let new = 1_000_000 + u128::from(round) * 10;
+        for key in (old..old + 300).chain(new..new + 10) {
+            record(&peers, key);
+            let total = if key < 1_000_000 { 1 + round / 10 } else { 1 };
+            recorded.push((key, total, Instant::now()));
+        }
+        sleep(100 * MS).await;
+    }
+    sleep(SECOND).await;
+    let far = far.0.lock();
+    let mut called: HashMap<(u128, u64), Instant> = HashMap::new();
+    for (at, totals) in &far.calls {
+        for (key, total) in totals {
+            called.entry((*key, *total)).or_insert(*at);
+        }
+    }
+    let delay = |(key, total, at): &(u128, u64, Instant)| called.get(&(*key, *total)).map(|called| *called - *at);
+    // Each total of the dead node has to be late once. Until then, it has a place for a second.
+    let begun = recorded[0].2 + 6 * SECOND;
+    let healthy = recorded.iter().filter(|(key, _, at)| !is_of_dead_node(*key) && *at >= begun);
+    let worst = healthy.map(|unit| delay(unit).expect("each unit is told")).max();
+    assert!(worst <= Some(200 * MS), "a unit of a living node waited for {worst:?}");
+    assert!(far.most_under_way <= 512 && peers.status()[0].cut_off.is_none());
+    let dead = recorded.iter().filter(|(key, ..)| *key < 3000 && is_of_dead_node(*key));
+    assert!(dead.filter(|unit| delay(unit).is_some()).count() > 1000, "the dead node is tried again and again");
 }
 
 #[tokio::test(start_paused = true)]

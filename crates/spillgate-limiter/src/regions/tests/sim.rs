@@ -826,7 +826,10 @@ impl Sim {
 
     fn flush(&mut self, server: usize, number: usize, to: usize) {
         let (mut all, now) = (Vec::new(), self.process_ns(server));
-        while self.servers[server].ledger.due(number, now, self.setup.rate, &mut all) && all.len() < self.setup.rate {}
+        let (ledger, most) = (&self.servers[server].ledger, self.setup.rate);
+        for is_late in [true, false] {
+            while ledger.due(number, is_late, now, most, &mut all) && all.len() < most {}
+        }
         for due in all {
             let mut total = due.total;
             if self.breaks(Mutation::Changes) {
