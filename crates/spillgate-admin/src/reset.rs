@@ -9,8 +9,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use spillgate::rules::Rules;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 use spillgate_http::hit::WireHit;
@@ -19,7 +19,7 @@ use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::explain::{Pairs, unknown_names};
 use spillgate_service::metrics::Protocol;
-use spillgate_service::{Reset, ServiceError, not_reset};
+use spillgate_service::{Reset, ResetLimit, ServiceError, not_reset};
 
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES};
@@ -46,6 +46,15 @@ struct ResetByRules<'a> {
     descriptors: Vec<Entries<'a>>,
 }
 
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// The number of limits that were reset.
+    reset: usize,
+    /// The limits of rules among them.
+    limits: &'a [ResetLimit],
+    limits_left_out: usize,
+}
+
 pub(super) async fn reset<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
@@ -59,7 +68,8 @@ pub(super) async fn reset<C: Clock>(
     };
     let change = Extension(Change(reset.to_string()));
     Ok(match outcome {
-        Ok(()) => (change, Json(serde_json::json!({ "reset": reset.limits }))).into_response(),
+        Ok(()) => (change, Json(Answer { reset: reset.limits, limits: &reset.named, limits_left_out: reset.unnamed }))
+            .into_response(),
         Err(problem) => (change, problem).into_response(),
     })
 }
