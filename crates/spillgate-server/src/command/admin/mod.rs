@@ -7,16 +7,18 @@ mod caller;
 pub(super) mod client;
 mod reload;
 mod reloads;
+mod reset;
 pub(super) mod rule_name;
 mod shadow;
 mod top;
 
 use serde_json::{Value, json};
+use spillgate_service::operator::{LASTS_HELP, parse_lasts};
 
 use super::explained::{Explanation, check_names, left};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Terminal, count};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Terminal};
 use crate::cli::{Admin as Arguments, AdminAction, Entries, ExplainedRequest};
-use answer::{Failure, Server};
+use answer::{Failure, Server, usage};
 use blocks::NewBlock;
 
 pub(super) fn run(arguments: &Arguments, terminal: &mut Terminal) -> u8 {
@@ -50,10 +52,7 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
         AdminAction::Reset { domain, descriptors } => {
             let body = json!({"domain": domain, "descriptors": pairs(descriptors)});
             let answer = server.post("/reset", &body, terminal)?;
-            server.print(&answer, terminal, |answer: &Value| {
-                let limits = answer["reset"].as_u64().and_then(|limits| usize::try_from(limits).ok()).unwrap_or(0);
-                format!("all its limits are full again: {}", count(limits, "limit"))
-            })?;
+            server.print(&answer, terminal, reset::lines)?;
         }
         AdminAction::Explain { request, cost, allows_unmatched } => {
             let body = match request {
@@ -68,9 +67,8 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
         AdminAction::Caller { values, domain, allows_unmatched } => {
             return caller::run(server, (values, domain.as_deref()), *allows_unmatched, terminal);
         }
-        AdminAction::Top => {
-            let answer = server.get("/top", terminal)?;
-            server.list(&answer, terminal, top::text)?;
+        AdminAction::Top { rule, domain } => {
+            top::run(server, (rule.as_deref(), domain.as_deref()), terminal)?;
         }
         AdminAction::Reload => return reload::run(server, terminal),
         AdminAction::Reloads => {
@@ -88,6 +86,11 @@ fn add<const N: usize>(body: &mut Value, members: [(&str, &Option<String>); N]) 
             body[name] = json!(value);
         }
     }
+}
+
+/// Checks the value of `--for` as the server does, whose error would call it as its JSON does.
+fn check_lasts(lasts: &str) -> Result<(), Failure> {
+    parse_lasts(lasts).map(drop).map_err(|why| usage(Problem::new(format!("--for is {why}"), LASTS_HELP)))
 }
 
 /// Returns descriptors in the form that keeps the order of their entries.
@@ -110,9 +113,7 @@ fn copy_line(scope: &str, read_ms_ago: Option<u64>) -> String {
 }
 
 fn explain(server: &Server, body: String, allows_unmatched: bool, terminal: &mut Terminal) -> Result<u8, Failure> {
-    // That a caller cannot be found by its hash does not mean that its requests are refused.
-    let unexplained = |(problems, code)| (problems, if code == EXIT_DENIED { EXIT_UNAVAILABLE } else { code });
-    let answer = server.post_text("/explain", body, terminal).map_err(unexplained)?;
+    let answer = server.seek("/explain", body, terminal)?;
     let explanation: Explanation = server.parse(&answer)?;
     if !allows_unmatched {
         check_names(&explanation.unknown).map_err(|problems| (problems, EXIT_USAGE))?;
