@@ -14,6 +14,7 @@ use spillgate::Clock;
 use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
+use spillgate_service::BlockMade;
 use spillgate_service::operator::{BLOCKS_MAX, NewBlock};
 use spillgate_service::seek::Entry;
 
@@ -76,11 +77,16 @@ pub(super) async fn block<C: Clock>(
         lasts: &wire.lasts,
         reason: wire.reason.as_deref(),
     };
-    let (block, blocks) = state.service.block(&new).await.map_err(refused)?;
+    let BlockMade { block, replaced, blocks } = state.service.block(&new).await.map_err(refused)?;
     let named = named(&key, &value, wire.domain.as_ref());
     let change = Change(format!("blocked for {}: {named}", shown(&wire.lasts)));
-    let block = BlockJson::of(&block, state.service.now_ms());
-    let answer = json!({"block": block, "scope": state.service.scope().as_str(), "blocks": blocks});
+    let now_ms = state.service.now_ms();
+    let answer = json!({
+        "block": BlockJson::of(&block, now_ms),
+        "replaced": replaced.as_ref().map(|replaced| BlockJson::of(replaced, now_ms)),
+        "scope": state.service.scope().as_str(),
+        "blocks": blocks,
+    });
     Ok((Extension(change), Json(answer)).into_response())
 }
 

@@ -9,8 +9,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use spillgate::rules::Rules;
 use spillgate::{Binding, Clock, Decision, Hit, Op};
 use spillgate_http::hit::WireHit;
@@ -19,7 +19,7 @@ use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
 use spillgate_service::explain::{Pairs, unknown_names};
 use spillgate_service::metrics::Protocol;
-use spillgate_service::{Reset, ServiceError, not_reset};
+use spillgate_service::{Reset, ResetLimit, ServiceError, not_reset};
 
 use super::writes::Change;
 use super::{AdminState, BODY_BYTES, regions};
@@ -46,6 +46,18 @@ struct ResetByRules<'a> {
     descriptors: Vec<Entries<'a>>,
 }
 
+#[derive(Serialize)]
+struct Answer<'a> {
+    /// The number of limits that were reset.
+    reset: usize,
+    /// The other regions, if they share one of the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_also_in: Option<Vec<String>>,
+    /// The limits of rules among them.
+    limits: &'a [ResetLimit],
+    limits_left_out: usize,
+}
+
 pub(super) async fn reset<C: Clock>(
     State(state): State<Arc<AdminState<C>>>,
     request: Request,
@@ -60,12 +72,10 @@ pub(super) async fn reset<C: Clock>(
     let change = Extension(Change(reset.to_string()));
     Ok(match outcome {
         Ok(()) => {
-            let mut answer = serde_json::json!({ "reset": reset.limits });
             // A reset clears only what this region has counted.
-            if reset.is_shared {
-                answer["reset_also_in"] = regions::names(&state.service).into();
-            }
-            (change, Json(answer)).into_response()
+            let reset_also_in = reset.is_shared.then(|| regions::names(&state.service));
+            let (limits, limits_left_out) = (&reset.named[..], reset.unnamed);
+            (change, Json(Answer { reset: reset.limits, reset_also_in, limits, limits_left_out })).into_response()
         }
         Err(problem) => (change, problem).into_response(),
     })

@@ -16,9 +16,11 @@ use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use spillgate::Clock;
+use spillgate::rules::Rule;
 use spillgate_http::json::{Text, object};
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
+use spillgate_service::Service;
 use spillgate_service::operator::{Scope, ShadowOf};
 
 use super::in_force::{SwitchJson, refused, shown};
@@ -107,6 +109,9 @@ impl WireRule<'_> {
     }
 }
 
+/// `GET /shadows` names at most this many rules that are in shadow by their file.
+const BY_FILE_MAX: usize = 100;
+
 /// A rule with a shadow switch that is on.
 #[derive(Serialize)]
 struct SwitchedRule<'a> {
@@ -114,6 +119,41 @@ struct SwitchedRule<'a> {
     path: &'a str,
     #[serde(flatten)]
     switch: SwitchJson,
+}
+
+/// What keeps a rule, or all rules, in shadow beside the switch that was changed.
+#[derive(Serialize)]
+struct Also {
+    /// `server`: the setting `shadow`. `file`: `shadow_mode` of the rule. `all`: a switch for all rules. `switch`: another
+    /// switch of the rule.
+    by: &'static str,
+    /// The switch, if it is one.
+    #[serde(flatten)]
+    switch: Option<SwitchJson>,
+}
+
+/// Returns what keeps `of` in shadow, apart from its switches of the scopes `changed`.
+fn also<C: Clock>(service: &Service<C>, of: ShadowOf<'_>, changed: &[Scope], now_ms: u64) -> Vec<Also> {
+    let (in_force, loaded) = (service.operator().in_force(), service.rules());
+    let by_switch = |by, on| Also { by, switch: Some(SwitchJson::of(on, now_ms)) };
+    let mut also = Vec::new();
+    if service.options().shadow {
+        also.push(Also { by: "server", switch: None });
+    }
+    let own = match of {
+        ShadowOf::All => "all",
+        ShadowOf::Rule { domain, path } => {
+            let mut rules = loaded.rules().filter(|rule| (&*rule.domain, &*rule.path) == (domain, path));
+            if rules.any(|rule| rule.shadow_mode) {
+                also.push(Also { by: "file", switch: None });
+            }
+            also.extend(in_force.switch_of_all().on(now_ms).map(|on| by_switch("all", on)));
+            "switch"
+        }
+    };
+    let others = in_force.switch_of(of).on(now_ms).filter(|(scope, _)| !changed.contains(scope));
+    also.extend(others.map(|on| by_switch(own, on)));
+    also
 }
 
 pub(super) async fn shadow<C: Clock>(
@@ -141,9 +181,10 @@ pub(super) async fn shadow<C: Clock>(
             return Err(Problem::bad_request("`for` has no meaning with \"on\":false", "leave it out").into());
         }
     };
+    let now_ms = state.service.now_ms();
+    let also = also(&state.service, wire.rule.of(), &scopes, now_ms);
     let scopes: Vec<_> = scopes.into_iter().map(Scope::as_str).collect();
     let change = Change(format!("{what}: {}, scope {}", wire.rule.shown(), scopes.join(" and ")));
-    let now_ms = state.service.now_ms();
     let answer = json!({"shadow": {
         "rule": wire.rule.json(),
         "on": wire.on,
@@ -151,6 +192,7 @@ pub(super) async fn shadow<C: Clock>(
         "until_ms": term.map(|term| term.until_ms),
         "ends_in_ms": term.map(|term| term.until_ms.saturating_sub(now_ms)),
         "since_ms": term.map(|term| term.since_ms),
+        "also": also,
     }});
     Ok((Extension(change), Json(answer)).into_response())
 }
@@ -165,6 +207,18 @@ pub(super) async fn shadows<C: Clock>(State(state): State<Arc<AdminState<C>>>) -
     let all = in_force.switch_of_all().on(now_ms).max_by_key(|(_, term)| term.until_ms);
     let all = all.map(|on| SwitchJson::of(on, now_ms));
     let (scope_default, read_ms_ago) = (state.service.scope().as_str(), state.service.operator().read_ms_ago(now_ms));
-    Json(json!({"scope_default": scope_default, "read_ms_ago": read_ms_ago, "all": all, "rules": rules}))
-        .into_response()
+    let loaded = state.service.rules();
+    // A rule without limits refuses nothing anyway.
+    let by_file = || loaded.rules().filter(|rule| rule.shadow_mode && !rule.limits.is_empty());
+    let named = |rule: &Rule| json!({"domain": *rule.domain, "path": *rule.path});
+    Json(json!({
+        "scope_default": scope_default,
+        "read_ms_ago": read_ms_ago,
+        "all": all,
+        "rules": rules,
+        "by_file": by_file().take(BY_FILE_MAX).map(named).collect::<Vec<_>>(),
+        "by_file_left_out": by_file().count().saturating_sub(BY_FILE_MAX),
+        "by_server": state.service.options().shadow,
+    }))
+    .into_response()
 }

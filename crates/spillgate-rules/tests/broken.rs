@@ -60,9 +60,15 @@ fn errors_are_exactly_on_the_marked_lines() {
 
 #[test]
 fn one_mistake_is_one_error() {
-    for name in ["limit_requests_per_minute", "limit_is_a_list", "file_misspelt_domain", "yaml_alias_error_once"] {
+    for (name, mistakes) in [
+        ("limit_requests_per_minute", 1),
+        ("limit_is_a_list", 1),
+        ("file_misspelt_domain", 1),
+        ("yaml_alias_error_once", 1),
+        ("descriptor_unknown_key_hides_another", 5),
+    ] {
         let file = broken_files().into_iter().find(|file| file.name == format!("{name}.yaml")).expect(name);
-        assert_eq!(errors(&file).iter().count(), 1, "{}", errors(&file));
+        assert_eq!(errors(&file).iter().count(), mistakes, "{}", errors(&file));
     }
 }
 

@@ -89,7 +89,7 @@ fn no_fault_of_standard_error_stops_a_request_a_write_or_the_end() {
                 let body = r#"{"domain":"api","descriptors":[{"user":"0"}]}"#;
                 let write =
                     http::request(server.admin(), "POST", "/reset", &[WRITE], body).expect("the server answers");
-                assert_eq!((write.status, &*write.body), (200, r#"{"reset":1}"#), "{fault}");
+                assert!(write.status == 200 && write.body.starts_with(r#"{"reset":1,"#), "{fault}: {}", write.body);
                 signal(server.process.id(), "HUP");
                 eventually("the rules are reloaded", || {
                     let page = http::get(server.admin(), "/metrics", &[]).body;
@@ -126,10 +126,10 @@ fn lost_lines_are_counted_and_the_log_goes_on() {
     });
     let body = r#"{"domain":"api","descriptors":[{"user":"0"}]}"#;
     let write = || http::request(server.admin(), "POST", "/reset", &[WRITE], body).expect("the server answers").body;
-    assert_eq!(write(), r#"{"reset":1}"#, "lines about writes have places of their own");
+    assert!(!write().contains("logged"), "lines about writes have places of their own");
     // The admin listener limits its callers too.
     let unlogged = eventually("no place is left", || Some(write()).filter(|body| body.contains("logged")));
-    assert_eq!(unlogged, r#"{"reset":1,"logged":false}"#);
+    assert!(unlogged.starts_with(r#"{"reset":1,"#) && unlogged.ends_with(r#","logged":false}"#), "{unlogged}");
     let (send, bytes) = channel();
     thread::spawn(move || {
         let mut part = [0; PIPE_BYTES];

@@ -153,7 +153,8 @@ fn each_answer_is_as_the_file_says() {
     let entries = json!([{"key": "user_id", "value": "7"}]);
     let envoy = json!({"domain": "api", "descriptors": [{"entries": entries, "hitsAddend": "2"}], "hitsAddend": 3});
     api.ask("POST", "/explain", "read", &envoy.to_string(), 200);
-    assert_eq!(api.ask("POST", "/reset", "write", &request(None, &descriptors[..1]), 200), json!({"reset": 2}));
+    let reset = api.ask("POST", "/reset", "write", &request(None, &descriptors[..1]), 200);
+    assert_eq!((&reset["reset"], reset["limits"].as_array().map(Vec::len)), (&json!(2), Some(2)));
     let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000}"#;
     api.ask("POST", "/reset", "write", hit, 200);
     operate(&api, &request(None, &descriptors[..1]));
@@ -224,9 +225,13 @@ fn operate(api: &Api, explained: &str) {
     api.ask("GET", "/blocks", "read", "", 200);
     api.ask("POST", "/block", "write", r#"{"key":"user_id","value":"7","for":"1h"}"#, 200);
     let block = r#"{"key":"user_id","value":"8","domain":"api","for":"1h","reason":"floods"}"#;
-    api.ask("POST", "/block", "write", block, 200);
+    for _ in 0..2 {
+        // The second one replaces the first one.
+        api.ask("POST", "/block", "write", block, 200);
+    }
     shadow(&rule, json!({"on": true, "for": "1h", "scope": "server"}));
     shadow(&json!("all"), json!({"on": true, "for": "1h"}));
+    shadow(&rule, json!({"on": true, "for": "1h"}));
     api.ask("GET", "/blocks", "read", "", 200);
     api.ask("POST", "/explain", "read", explained, 200);
     api.ask("POST", "/caller", "read", r#"{"domain":"api","values":[{"value":"7"}]}"#, 200);

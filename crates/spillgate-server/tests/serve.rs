@@ -316,7 +316,7 @@ fn a_reset_of_a_key_in_the_sketch_of_a_full_store_is_an_error() {
         let reset = http::request(server.admin(), "POST", "/reset", &[("x-spillgate-admin", "1")], &body)
             .expect("the server answers");
         match user {
-            "ann" => assert_eq!((reset.status, reset.body.as_str()), (200, r#"{"reset":1}"#)),
+            "ann" => assert!(reset.status == 200 && reset.body.starts_with(r#"{"reset":1,"#), "{}", reset.body),
             _ => assert!(reset.status == 400 && reset.body.contains("raise memory.max_keys"), "{}", reset.body),
         }
         assert_eq!(check(&body).status, 200);

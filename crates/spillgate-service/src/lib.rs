@@ -61,7 +61,8 @@ pub use history::{HISTORY_STEP, HISTORY_STEPS, LimitStep, LimitView, StoreLatenc
 pub use insight::Watched;
 pub use insight::caller_name;
 pub use loaded::{Loaded, UNMATCHED};
-pub use named_limits::{Reset, not_reset};
+pub use named_limits::{Reset, ResetLimit, not_reset};
+pub use operator_changes::BlockMade;
 pub use options::{Bounds, CallerKeys, Insight, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;

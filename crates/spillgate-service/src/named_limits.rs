@@ -4,8 +4,9 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use smallvec::{SmallVec, smallvec};
-use spillgate::rules::{Action, Request};
+use spillgate::rules::{Action, LimitDescription, Request};
 use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
 use tracing::Level;
 
@@ -99,9 +100,9 @@ impl<C: Clock> Service<C> {
                 rule.path,
                 rule.domain
             ));
-            plans.push(plan);
+            plans.push((rule, plan));
         }
-        for plan in &mut plans {
+        for (rule, plan) in &mut plans {
             for hit in &mut plan.hits {
                 hit.op = Op::Reset;
                 reset.is_shared |= hit.quota.is_shared();
@@ -115,6 +116,15 @@ impl<C: Clock> Service<C> {
             }
             reset.limits += plan.hits.len();
             reset.done += 1;
+            let limits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
+            for (_, limit) in limits {
+                if reset.named.len() == NAMED_MAX {
+                    reset.unnamed += 1;
+                    continue;
+                }
+                let limit = LimitDescription::of(rule, limit).on_server(self.is_in_shadow(rule));
+                reset.named.push(ResetLimit { limit, shared: rule.is_shared() });
+            }
         }
         Ok(())
     }
@@ -134,11 +144,26 @@ impl<C: Clock> Service<C> {
     }
 }
 
+/// An answer to a reset names at most this many limits.
+const NAMED_MAX: usize = 100;
+
+/// A limit of a rule that was reset.
+#[derive(Debug, Serialize)]
+pub struct ResetLimit {
+    pub limit: LimitDescription,
+    /// Whether all requests of the rule share the counter, so that the reset was for all callers.
+    pub shared: bool,
+}
+
 /// What a reset has done, perhaps before it failed.
 #[derive(Debug, Default)]
 pub struct Reset {
     /// The number of limits that were reset.
     pub limits: usize,
+    /// The first limits of rules that were reset, at most 100. A hit with its own quota has no rule.
+    pub named: Vec<ResetLimit>,
+    /// How many limits of rules that were reset are not in `named`.
+    pub unnamed: usize,
     /// For each descriptor, a text that names the caller by its hash and its rule. For a hit with its own quota, the
     /// text has the bucket of the request instead of a rule.
     pub callers: Vec<String>,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use spillgate::Clock;
-use spillgate::rules::Rule;
+use spillgate::rules::{Rule, RuleStep, path_text};
 use spillgate::text::nearest;
 
 use super::Service;
@@ -14,6 +14,20 @@ use crate::operator::{
     Scope, ShadowOf, Shared, Switch, Term, compared, millis, term,
 };
 use crate::shared_store::SharedError;
+
+/// An error names at most this many nested rules.
+const NESTED_MAX: usize = 8;
+
+/// What [`Service::block`] has done.
+#[derive(Debug)]
+pub struct BlockMade {
+    /// The block that is on now.
+    pub block: Arc<Block>,
+    /// The block on the same entry in the same domain that was on until now, with its count of refused requests.
+    pub replaced: Option<Arc<Block>>,
+    /// How many blocks are on now.
+    pub blocks: usize,
+}
 
 impl<C: Clock> Service<C> {
     /// Returns the scope of all blocks, and of a shadow switch that names no scope: the fleet if this server shares its
@@ -34,15 +48,17 @@ impl<C: Clock> Service<C> {
         millis(self.limiter.now())
     }
 
-    /// Blocks an entry, or replaces the block on the same entry in the same domain. Returns the block, and how many
-    /// blocks are on now.
+    /// Blocks an entry, or replaces the block on the same entry in the same domain.
     ///
     /// # Errors
     /// The block is invalid, too many blocks are on, or the shared store failed.
-    pub async fn block(&self, new: &NewBlock<'_>) -> Result<(Arc<Block>, usize), ChangeError> {
+    pub async fn block(&self, new: &NewBlock<'_>) -> Result<BlockMade, ChangeError> {
         self.check_names(new.key, new.domain)?;
         if new.reason.is_some_and(|reason| reason.len() > REASON_BYTES) {
-            return Err(ChangeError::Invalid(format!("the reason has more than {REASON_BYTES} bytes"), "shorten it"));
+            return Err(ChangeError::Invalid(
+                format!("the reason has more than {REASON_BYTES} bytes"),
+                "shorten it".into(),
+            ));
         }
         let now_ms = self.now_ms();
         let term = term(now_ms, new.lasts)?;
@@ -60,19 +76,19 @@ impl<C: Clock> Service<C> {
             }
             None => None,
         };
-        let blocks = self.operator.change(|in_force| {
+        self.operator.change(|in_force| {
             let mut blocks = in_force.blocks(now_ms).count();
             let before = in_force.block(&block.key, &block.value, block.domain.as_deref());
-            if !before.is_some_and(|before| before.term.is_on(now_ms)) {
+            let replaced = before.filter(|before| before.term.is_on(now_ms)).map(Arc::clone);
+            if replaced.is_none() {
                 if blocks >= BLOCKS_MAX && version.is_none() {
                     return Err(ChangeError::too_many_blocks());
                 }
                 blocks += 1;
             }
             in_force.add(Arc::clone(&block));
-            Ok(blocks)
-        })?;
-        Ok((block, blocks))
+            Ok(BlockMade { block, replaced, blocks })
+        })
     }
 
     /// Ends the block on an entry in `domain`. If `domain` is `None`, ends all blocks on the entry, in whatever domain.
@@ -219,7 +235,7 @@ impl<C: Clock> Service<C> {
         match scope {
             Some(Scope::Fleet) if self.scope() == Scope::Server => {
                 let detail = "this server shares no store with other servers, so there is no fleet".to_owned();
-                Err(ChangeError::Invalid(detail, "use the scope `server`, or set `store.url`"))
+                Err(ChangeError::Invalid(detail, "use the scope `server`, or set `store.url`".into()))
             }
             scope => Ok(scope.unwrap_or_else(|| self.scope())),
         }
@@ -233,18 +249,19 @@ impl<C: Clock> Service<C> {
             let Some(bytes) = text.map(str::len).filter(|bytes| !(1..=max).contains(bytes)) else { continue };
             let detail = format!("`{name}` has {bytes} bytes, and 1 to {max} are possible");
             let help = "write it as requests have it; the setting `limits.key` is the bound";
-            return Err(ChangeError::Invalid(detail, help));
+            return Err(ChangeError::Invalid(detail, help.into()));
         }
         Ok(())
     }
 
-    /// Checks that the rule exists. Otherwise the error suggests the rule or domain with the most similar name.
+    /// Checks that the rule exists and has a limit. If it does not exist, the error suggests the rule or domain with the most
+    /// similar name.
     fn check_rule(&self, of: ShadowOf<'_>) -> Result<(), ChangeError> {
         let ShadowOf::Rule { domain, path } = of else { return Ok(()) };
         let loaded = self.rules();
         let of_domain = || loaded.rules.rules().filter(|rule| &*rule.domain == domain);
-        if of_domain().any(|rule| &*rule.path == path) {
-            return Ok(());
+        if let Some(rule) = of_domain().find(|rule| &*rule.path == path) {
+            return if rule.limits.is_empty() { Err(no_limit(rule, of_domain())) } else { Ok(()) };
         }
         let near = match loaded.rules.has_domain(domain) {
             true => nearest(path, of_domain().map(|rule| &*rule.path)).map(|near| format!("the rule `{near}`")),
@@ -266,10 +283,30 @@ fn check_path(of: ShadowOf<'_>) -> Result<(), ChangeError> {
     match of {
         ShadowOf::Rule { domain, path } if domain.len() > NAME_BYTES || path.len() > PATH_BYTES => {
             let detail = format!("the domain has more than {NAME_BYTES} bytes, or the path more than {PATH_BYTES}");
-            Err(ChangeError::Invalid(detail, "use the scope `server`, on each server"))
+            Err(ChangeError::Invalid(detail, "use the scope `server`, on each server".into()))
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the error of a switch for a rule that refuses nothing. The limits that its name makes one think of can be those
+/// of nested rules.
+fn no_limit<'r>(rule: &Rule, of_domain: impl Iterator<Item = &'r Rule>) -> ChangeError {
+    let is_nested = |other: &&Rule| {
+        let outer = other.steps.get(..rule.steps.len()).unwrap_or_default();
+        other.steps.len() > outer.len() && path_text(outer.iter().map(RuleStep::as_path)) == *rule.path
+    };
+    let nested: Vec<_> = of_domain.filter(is_nested).filter(|rule| !rule.limits.is_empty()).collect();
+    let shown: Vec<_> =
+        nested.iter().take(NESTED_MAX).map(|rule| format!("`{}: {}`", rule.domain, rule.path)).collect();
+    let more = nested.len().saturating_sub(NESTED_MAX);
+    let help = match (shown.is_empty(), more) {
+        (true, _) => "`spillgate insight` and GET /rules show which rules have limits".to_owned(),
+        (false, 0) => format!("name a nested rule that has limits: {}", shown.join(", ")),
+        (false, more) => format!("name a nested rule that has limits: {}, or one of {more} more", shown.join(", ")),
+    };
+    let detail = format!("the rule `{}: {}` has no limit, so it refuses nothing", rule.domain, rule.path);
+    ChangeError::Invalid(detail, help.into())
 }
 
 fn no_block() -> ChangeError {

@@ -17,10 +17,10 @@ export const ends = (until_ms) => h('span', h('strong', { 'data-until': until_ms
 export const whereText = (domain) => (domain ?? null) === null ? 'in all domains' : `in the domain ${domain}`;
 
 export async function block(request) {
-  const { block: made, scope } = await post('/block', request);
+  const { block: made, replaced, scope } = await post('/block', request);
   await read();
   const isKnown = state.overview.limits_left_out > 0 || state.limits.some(({ rule }) => pathEntries(rule).some(([key]) => key === made.key));
-  return `${entryText(made.key, made.value)} is blocked ${whereText(made.domain)} ${until(made)}, ${scopeText(scope)}.${isKnown ? '' : ` No limit has the key ${made.key}: check that requests have it.`}`;
+  return `${entryText(made.key, made.value)} is blocked ${whereText(made.domain)} ${until(made)}, ${scopeText(scope)}.${replaced ? ` It replaces a block that has refused ${plural(replaced.refused, 'request')} on this server.` : ''}${isKnown ? '' : ` No limit has the key ${made.key}: check that requests have it.`}`;
 }
 
 export async function unblock({ key, value, domain }) {
@@ -41,14 +41,23 @@ export async function shadow(request) {
   const { shadow: made } = await post('/shadow', request);
   await read();
   const [what, s] = request.rule === 'all' ? ['All rules', ''] : [`The rule ${request.rule.path}`, 's'];
-  if (!request.on) return `The shadow of ${what[0].toLowerCase()}${what.slice(1)} has ended.`;
-  return `${what} count${s}, but refuse${s} nothing ${until(made)}, ${scopeText(made.scopes[0])}.`;
+  if (!request.on) return `The shadow switch of ${what[0].toLowerCase()}${what.slice(1)} has ended.${alsoText(made.also, 'Still nothing is refused')}`;
+  return `${what} count${s}, but refuse${s} nothing ${until(made)}, ${scopeText(made.scopes[0])}.${alsoText(made.also, 'Also without this switch')}`;
+}
+
+// What keeps a rule in shadow beside the switch that was changed.
+function alsoText(also, begin) {
+  const words = ({ by, ends_in_ms, scope }) => ({
+    server: 'this server has the setting shadow: true',
+    file: 'its file says shadow_mode: true',
+  }[by] ?? `${by === 'all' ? 'a switch for all rules' : 'another switch of the rule'} is on for ${left(ends_in_ms)}, ${scopeText(scope)}`);
+  return also.length ? ` ${begin}: ${also.map(words).join('; ')}.` : '';
 }
 
 export async function reset(domain, ...descriptors) {
   const { reset: number, reset_also_in: others = [] } = await post('/reset', { domain, descriptors });
-  const more = others.length > 0 ? ` Regions share some of them: reset it also in ${others.join(', ')}.` : '';
-  return number > 0 ? `All of its limits are full again (${number}).${more}` : 'There was nothing to reset.';
+  const more = others.length > 0 ? ` Other regions share it: repeat the reset in ${others.join(', ')}.` : '';
+  return number > 0 ? `All units are there again: ${plural(number, 'limit')}.${more}` : 'There was nothing to reset.';
 }
 
 const address = (parts) => `#/explain/${parts.map((text) => encodeURIComponent(text ?? '')).join('/')}`;

@@ -256,7 +256,8 @@ fn denied(
     };
     let denied =
         choice(node, "denied", &[Denied::Free, Denied::Charged].map(|denied| (denied.as_str(), denied)), reporter)?;
-    if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
+    let has_penalty = fields.get("penalty").is_some() || fields.may_misspell("penalty");
+    if denied == Denied::Charged && post_paid && !has_penalty {
         let help = "remove `denied`, because `post_paid` refuses only requests of cost 0; or add a `penalty`: `denied: charged` \
                     lets each refused request start the penalty from its beginning";
         reporter.error(node.at, "`denied: charged` has no effect beside `post_paid`", "not with post_paid", help);

@@ -270,7 +270,7 @@ impl FileReader<'_> {
             if has_key_wildcard && value.is_none() {
                 // The reference server accepts it too: all values of one key share a counter.
                 value = Some("*");
-            } else {
+            } else if !fields.may_misspell("value") {
                 let at = fields.key_at("share_threshold").unwrap_or(fields.at);
                 let help = "write a `value` with a `*`, or remove `share_threshold`";
                 self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
@@ -287,6 +287,10 @@ impl FileReader<'_> {
     /// Adds the descriptor to the index, and returns its node. If the level already has the same key and value, reports
     /// an error and returns `None`.
     fn add_node(&mut self, fields: &Fields<'_>, level: u32, step: &RuleStep) -> Option<u32> {
+        // Without its value, a descriptor would seem to be another one with the same key.
+        if fields.may_misspell("value") {
+            return None;
+        }
         match self.rules.index.add_node(level, &step.key, step.value.as_ref()) {
             Ok(node) => Some(node),
             Err(there) => {
@@ -312,6 +316,7 @@ impl FileReader<'_> {
         let insight_by = fields.get("insight_by").and_then(|node| text(node, "insight_by", &mut self.reporter));
         // A limit with an error of its own counts too, so that one mistake is one error.
         let has_limit = fields.get("rate_limit").or(fields.get("rate_limits")).is_some();
+        let has_limit = has_limit || fields.may_misspell("rate_limit");
         let counts = has_limit && matches!(limits, Limits::Some(_));
         if let (Some(_), Some(at), false) = (insight_by, fields.key_at("insight_by"), counts) {
             let help = "remove `insight_by`, or move it to a descriptor that has a limit";

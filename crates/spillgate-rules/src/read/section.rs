@@ -210,8 +210,13 @@ impl<'n> Fields<'n> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
 
-    /// Reports that a key is missing. Does nothing if the map has an unknown key, because the unknown key may be the
-    /// missing key with a spelling mistake. The unknown key was reported already.
+    /// Returns whether `key` seems to be missing, but an unknown key of the map may be `key` with a spelling mistake. The
+    /// unknown key was reported already, so an error that says that `key` is missing would hide the cause.
+    pub(super) fn may_misspell(&self, key: &str) -> bool {
+        self.has_unknown && self.get(key).is_none()
+    }
+
+    /// Reports that a key is missing. Does nothing if an unknown key [may be](Fields::may_misspell) this key.
     pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
         if !self.has_unknown {
             reporter.error(at, message, label, help);

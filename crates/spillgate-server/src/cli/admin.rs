@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use serde::de::IgnoredAny;
 
 use super::DEFAULT_ADMIN;
@@ -27,6 +27,14 @@ const EXIT_CODES_OF_CHANGES: &str = "Exit codes:
   2  the command line is wrong, or the server says that the request is wrong
   3  the server cannot be asked, refuses the token, or has failed: the error says whether something
      may have changed; or the output cannot be written";
+
+/// The exit codes of `block`, which can wait for a caller.
+const EXIT_CODES_OF_BLOCK: &str = "Exit codes:
+  0  done
+  1  nothing was changed: the list is full, or the --hash has no entry of its own, or several
+  2  the command line is wrong, or the server says that the request is wrong
+  3  the server cannot be asked, refuses the token, has failed, or sees no request of the --hash:
+     the error says whether something may have changed; or the output cannot be written";
 
 const TOKEN: &str =
     "If the server has an admin token, name a file with its text: --admin-token-file, or the environment
@@ -72,6 +80,12 @@ fn with_server(command: Command) -> Command {
         .arg(json_argument("Print the answer of the server as JSON"))
 }
 
+/// Returns the argument that names the only rule that is shown.
+pub(super) fn rule_argument() -> Arg {
+    Arg::new("RULE")
+        .help("Show only this rule, by its name or that of a limit of it, as any command prints it: 'api: user_id'")
+}
+
 fn entry_argument() -> Arg {
     let help = "The key and the value of an entry, as requests have them. Write \\, for a comma";
     Arg::new("ENTRY").value_name("KEY=VALUE").value_parser(entry).help(help)
@@ -84,7 +98,8 @@ fn hash_argument() -> Arg {
 }
 
 fn for_argument(help: &'static str) -> Arg {
-    Arg::new("for").long("for").value_name("DURATION").help(help)
+    // A duration with a sign is wrong, but no flag.
+    Arg::new("for").long("for").value_name("DURATION").allow_hyphen_values(true).help(help)
 }
 
 fn block() -> Command {
@@ -97,9 +112,10 @@ fn block() -> Command {
     ];
     let reason = Arg::new("reason").long("reason").value_name("TEXT").help("Text that other operators see");
     with_server(
-        command("block", about, &examples, EXIT_CODES_OF_CHANGES)
-            .arg(entry_argument().required_unless_present("hash"))
-            .arg(hash_argument().conflicts_with("ENTRY"))
+        command("block", about, &examples, EXIT_CODES_OF_BLOCK)
+            .arg(entry_argument())
+            .arg(hash_argument())
+            .group(ArgGroup::new("blocked").args(["ENTRY", "hash"]).required(true))
             .arg(
                 Arg::new("key")
                     .long("key")
@@ -150,16 +166,16 @@ fn shadow() -> Command {
             )
             .arg(
                 Arg::new("RULE")
-                    .required_unless_present("all")
                     .help("Name of the rule or of a limit of it, as any command prints it: 'api: user_id', or only the path: user_id"),
             )
             .arg(
                 Arg::new("all")
                     .long("all")
                     .action(ArgAction::SetTrue)
-                    .conflicts_with_all(["RULE", "domain"])
+                    .conflicts_with("domain")
                     .help("All rules of all domains"),
             )
+            .group(ArgGroup::new("rules").args(["RULE", "all"]).required(true))
             .arg(optional_domain_argument("Domain of the rule. Needed if rules of several domains have this path"))
             .arg(for_argument("How long: 1s to 30d. Only with on").required_if_eq("STATE", "on"))
             .arg(
@@ -188,9 +204,6 @@ fn reset() -> Command {
     )
 }
 
-/// The arguments of `explain` that name what is asked about, apart from descriptors.
-const ASKED: [&str; 3] = ["request", "caller", "hash"];
-
 fn explain() -> Command {
     let codes = "Exit codes:
   0  the request would be allowed now
@@ -209,14 +222,14 @@ fn explain() -> Command {
     let about = "Say why a running server would allow or refuse a request now, and take nothing. Or list all limits of a caller";
     with_server(
         command("explain", about, &examples, codes)
-            .arg(optional_domain_argument("Domain of the rules. Needed with --descriptor").required_unless_present_any(ASKED))
-            .arg(descriptor_argument().required(false).required_unless_present_any(ASKED).conflicts_with_all(ASKED))
+            .arg(optional_domain_argument("Domain of the rules. Needed with --descriptor"))
+            .arg(descriptor_argument().required(false).requires("domain"))
             .arg(
                 Arg::new("request")
                     .long("request")
                     .value_name("JSON")
                     .value_parser(request)
-                    .conflicts_with_all(["caller", "hash", "domain", "cost"])
+                    .conflicts_with_all(["domain", "cost"])
                     .help("A whole request in JSON, as /v1/check takes it, or as Envoy sends it to /json"),
             )
             .arg(
@@ -225,13 +238,14 @@ fn explain() -> Command {
                     .value_name("KEY=VALUE")
                     .action(ArgAction::Append)
                     .value_parser(caller_value)
-                    .conflicts_with_all(["hash", "cost"])
+                    .conflicts_with("cost")
                     .help(
                         "All limits and blocks of a caller. VALUE alone is tried with every key without a `*`, and only \
                          limits that it uses are listed. Repeat the flag for more values",
                     ),
             )
             .arg(hash_argument().conflicts_with("domain"))
+            .group(ArgGroup::new("asked").args(["descriptor", "request", "caller", "hash"]).required(true))
             .arg(
                 Arg::new("cost")
                     .long("cost")
@@ -246,7 +260,15 @@ fn explain() -> Command {
 
 fn top() -> Command {
     let about = "List the callers with the most refused and the most allowed units of each limit";
-    with_server(command("top", about, &["", " --json"], EXIT_CODES))
+    let codes = "Exit codes:
+  0  done
+  2  the command line is wrong, or no limit that is watched has the name RULE
+  3  the server cannot be asked, or refuses the token; or the output cannot be written";
+    with_server(
+        command("top", about, &["", " 'api: user_id'", " --domain api --json"], codes)
+            .arg(rule_argument())
+            .arg(optional_domain_argument("Show only rules of this domain")),
+    )
 }
 
 fn reload() -> Command {
@@ -331,7 +353,7 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
             cost: matches.get_one("cost").copied().unwrap_or(1),
             allows_unmatched: matches.get_flag("allow-unmatched"),
         },
-        "top" => AdminAction::Top,
+        "top" => AdminAction::Top { rule: text("RULE"), domain: text("domain") },
         "reload" => AdminAction::Reload,
         "reloads" => AdminAction::Reloads,
         "regions" => AdminAction::Regions(

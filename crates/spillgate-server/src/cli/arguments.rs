@@ -99,7 +99,7 @@ pub(super) fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Ke
 }
 
 /// Reads a descriptor such as `user_id=7,path=/x`, whose entries are separated by commas. A `\` before `,`, `=` or `\`
-/// makes that character a part of the text.
+/// makes that character a part of the text. Spaces after a comma between entries are ignored, as commands print them.
 pub(super) fn entries(text: &str) -> Result<Entries, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());
@@ -127,6 +127,7 @@ pub(super) fn entries(text: &str) -> Result<Entries, String> {
                 if end.is_none() {
                     return Ok(Entries(entries));
                 }
+                characters = characters.as_str().trim_start_matches(' ').chars();
             }
             Some(other) => part.push(other),
         }
@@ -150,6 +151,7 @@ mod tests {
         assert_eq!(read("user_id=7,path=/x"), pairs(&[("user_id", "7"), ("path", "/x")]));
         assert_eq!(read(r"tags=a\,b,q=x=y"), pairs(&[("tags", "a,b"), ("q", "x=y")]));
         assert_eq!(read(r"a\=b=c\\d\=,e="), pairs(&[("a=b", r"c\d="), ("e", "")]));
+        assert_eq!(read("user_id=7,  path= /x, e=y "), pairs(&[("user_id", "7"), ("path", " /x"), ("e", "y ")]));
         assert_eq!(read("name=grüße 🙂"), pairs(&[("name", "grüße 🙂")]));
     }
 

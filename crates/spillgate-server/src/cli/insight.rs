@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::admin::{has_server, server_argument, token_file_argument};
+use super::admin::{has_server, rule_argument, server_argument, token_file_argument};
 use super::arguments::{json_argument, optional_domain_argument};
 use super::verb::Insight;
 
@@ -22,9 +22,7 @@ pub(super) fn command() -> Command {
              Several servers are shown as one. A caller of two servers is one caller only if both use the\n\
              same store and the same store.key_secret_file.\n\n{EXIT_CODES}"
         ))
-        .arg(Arg::new("RULE").help(
-            "Show only this rule, by its name or that of a limit of it, as any command prints it: 'api: user_id'",
-        ))
+        .arg(rule_argument())
         .arg(optional_domain_argument("Show only rules of this domain"))
         .arg(
             Arg::new("limit")

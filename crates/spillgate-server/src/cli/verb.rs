@@ -152,8 +152,8 @@ pub enum AdminAction {
     Explain { request: ExplainedRequest, cost: u64, allows_unmatched: bool },
     /// `spillgate explain --caller`
     Caller { values: Vec<CallerValue>, domain: Option<String>, allows_unmatched: bool },
-    /// `spillgate top`
-    Top,
+    /// `spillgate top`, of all rules or of those with this name or domain
+    Top { rule: Option<String>, domain: Option<String> },
     /// `spillgate reload`
     Reload,
     /// `spillgate reloads`

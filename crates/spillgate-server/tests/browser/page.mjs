@@ -372,7 +372,7 @@ async function forms(found) {
   await click(page, 'form button', /^Explain$/);
   await until(page, '.answer', /^Refused now by per_user/);
   await click(page, '#answer button', /^Reset its counters$/);
-  await until(page, '.outcome.good', /full again/);
+  await until(page, '.outcome.good', /^All units are there again: /);
   // The explanation changes after the action.
   await until(page, '.answer', /^Allowed now/);
   await click(page, '#answer button', /^Block user_id=31 for 10 min$/);
@@ -528,7 +528,7 @@ async function callers(page) {
   await click(page, '.callers button', /^Block user_id=7 for 10 min$/);
   await until(page, '.outcome.good', /^user_id=7 is blocked in the domain api/);
   await click(page, '.callers button', /^Reset user_id=7$/);
-  await until(page, '.outcome.good', /full again|nothing to reset/);
+  await until(page, '.outcome.good', /units are there again|nothing to reset/);
   await click(page, '.callers a', /^Explain user_id=7$/);
   await until(page, '.answer', /block: user_id=7/);
   await click(page, '#answer button', /^Unblock/);

@@ -142,9 +142,9 @@ fn nonsense_from_a_server_is_an_error_and_reaches_no_terminal() {
 #[test]
 fn a_list_that_was_not_read_from_the_store_says_so() {
     let folder = Folder::new(&[]);
-    let never = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"fleet\",\"scope_default\":\"fleet\",\"read_ms_ago\":null,\"unreadable\":0,\"max\":1,\"blocks\":[],\"all\":null,\"rules\":[]}";
+    let never = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"scope\":\"fleet\",\"scope_default\":\"fleet\",\"read_ms_ago\":null,\"unreadable\":0,\"max\":1,\"blocks\":[],\"all\":null,\"rules\":[],\"by_file\":[],\"by_file_left_out\":0,\"by_server\":false}";
     let admin = answering(never);
-    for (command, none) in [("blocks", "no caller is blocked"), ("shadows", "no rule was put into shadow")] {
+    for (command, none) in [("blocks", "no caller is blocked"), ("shadows", "no shadow switch is on")] {
         let output = folder.run_with(&[command, &admin], &[]);
         let says = format!("{none}\nthe shared store was not read yet, so its blocks and switches are not known\n");
         assert_eq!((output.code, &*output.stdout), (0, &*says), "{output:?}");

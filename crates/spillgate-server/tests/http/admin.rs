@@ -180,7 +180,10 @@ fn a_reset_deletes_what_a_rule_counted() {
     let app = App::new();
     use_up(&app);
     let reply = app.admin(None, LOCAL, reset(r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#));
-    assert_eq!((reply.status, reply.json()), (200, json!({"reset": 1})));
+    let answer = reply.json();
+    assert_eq!((reply.status, &answer["reset"], &answer["limits_left_out"]), (200, &json!(1), &json!(0)));
+    let [limit] = answer["limits"].as_array().map(Vec::as_slice).unwrap_or_default() else { panic!("{answer}") };
+    assert_eq!((&limit["limit"]["name"], &limit["shared"]), (&json!("per_user"), &json!(false)));
     assert_eq!(remaining(&app), 3);
 }
 
@@ -189,7 +192,8 @@ fn a_reset_deletes_what_a_hit_counted() {
     let app = App::new();
     let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000,"penalty_ms":600000}"#;
     assert_eq!([app.post("/v1/hit", hit).status, app.post("/v1/hit", hit).status], [200, 429]);
-    assert_eq!(app.admin(None, LOCAL, reset(hit)).status, 200);
+    let answer = app.admin(None, LOCAL, reset(hit)).json();
+    assert_eq!(answer, json!({"reset": 1, "limits": [], "limits_left_out": 0}), "no rule has the limit");
     assert_eq!(app.post("/v1/hit", hit).status, 200, "the penalty is deleted too");
 }
 

@@ -57,7 +57,7 @@ fn a_blocked_request_is_refused_until_the_block_ends() {
         "key": "user_id", "value": "7", "domain": "api", "until_ms": now_ms + 90_000, "ends_in_ms": 90_000,
         "reason": "floods", "since_ms": now_ms, "refused": 0,
     });
-    assert_eq!(block(&app, &body), json!({"block": listed, "scope": "server", "blocks": 1}));
+    assert_eq!(block(&app, &body), json!({"block": listed, "replaced": null, "scope": "server", "blocks": 1}));
     let page = json!({"scope": "server", "read_ms_ago": null, "unreadable": 0, "max": BLOCKS_MAX, "blocks": [listed]});
     assert_eq!(blocks(&app), page);
     app.clock.advance(Duration::from_millis(500));

@@ -55,14 +55,17 @@ fn a_rule_in_shadow_counts_what_it_would_refuse() {
     let now_ms = 1_700_006_400_000_u64;
     let expected = json!({"shadow": {
         "rule": rule("user_id"), "on": true, "scopes": ["server"], "until_ms": now_ms + 1_800_000, "ends_in_ms": 1_800_000,
-        "since_ms": now_ms,
+        "since_ms": now_ms, "also": [],
     }});
     assert_eq!(on(&app, &rule("user_id")), expected);
     let listed = json!({
         "domain": "api", "path": "user_id", "scope": "server", "until_ms": now_ms + 1_800_000, "ends_in_ms": 1_800_000,
         "since_ms": now_ms,
     });
-    let page = json!({"scope_default": "server", "read_ms_ago": null, "all": null, "rules": [listed]});
+    let page = json!({
+        "scope_default": "server", "read_ms_ago": null, "all": null, "rules": [listed],
+        "by_file": [rule("shadowed")], "by_file_left_out": 0, "by_server": false,
+    });
     assert_eq!(shadows(&app), page);
     assert_eq!(check(&app, &user, 1).status, 200);
     assert_eq!((decisions(&app, "refused"), decisions(&app, "shadow_refused")), (1, 1));
@@ -163,7 +166,7 @@ fn all_rules_can_be_put_into_shadow_and_taken_out() {
     );
     let off = |rule: &Value| shadow(&app, &json!({"rule": rule, "on": false}));
     let reply = off(&json!("all"));
-    let nothing = json!({"rule": "all", "on": false, "scopes": ["server"], "until_ms": null, "ends_in_ms": null, "since_ms": null});
+    let nothing = json!({"rule": "all", "on": false, "scopes": ["server"], "until_ms": null, "ends_in_ms": null, "since_ms": null, "also": []});
     assert_eq!((reply.status, &reply.json()["shadow"]), (200, &nothing));
     assert_eq!([&user, &like].map(|descriptor| check(&app, descriptor, 2).status), [200, 429]);
     assert_eq!(

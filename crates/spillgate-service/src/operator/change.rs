@@ -1,5 +1,6 @@
 //! The changes of blocks and shadow switches that an operator can ask for, and the errors if a change was not made.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use spillgate::units::parse_duration;
@@ -20,7 +21,7 @@ pub(crate) const REASON_BYTES: usize = 200;
 pub enum ChangeError {
     /// The change is invalid. The first text says why, and the second one how to fix it.
     #[error("{0}")]
-    Invalid(String, &'static str),
+    Invalid(String, Cow<'static, str>),
     /// The change names a block, a rule or a switch that does not exist. The first text says which of the three, and
     /// the second one how to fix it.
     #[error("{0}")]
@@ -91,20 +92,32 @@ pub enum ShadowOf<'a> {
     },
 }
 
-/// Reads the duration `lasts`, and returns a term of this length that begins now.
+/// How to write a duration that [`parse_lasts`] accepts.
+pub const LASTS_HELP: &str = "write 1s to 30d, such as 10m; what should stay longer belongs into a rules file";
+
+/// Reads how long a block or a switch is on.
 ///
 /// # Errors
-/// The text is not a duration, or the duration is not from [`SHORTEST`] to [`LONGEST`].
-pub(crate) fn term(now_ms: u64, lasts: &str) -> Result<Term, ChangeError> {
-    let help = "write 1s to 30d, such as 10m; what should stay longer belongs into a rules file";
+/// The text is not a duration, or the duration is not from 1 second to 30 days. The error begins with the text.
+pub fn parse_lasts(lasts: &str) -> Result<Duration, String> {
     let invalid = |why: &dyn std::fmt::Display| {
         let shown: String = lasts.chars().take(32).collect();
-        ChangeError::Invalid(format!("`for` is {shown:?}: {why}"), help)
+        format!("{shown:?}: {why}")
     };
     let lasts = parse_duration(lasts).map_err(|error| invalid(&error))?;
     if lasts < SHORTEST || lasts > LONGEST {
         return Err(invalid(&"this is not from 1 s to 30 days"));
     }
+    Ok(lasts)
+}
+
+/// Returns a term that begins now and is as long as `lasts` says.
+///
+/// # Errors
+/// As [`parse_lasts`].
+pub(crate) fn term(now_ms: u64, lasts: &str) -> Result<Term, ChangeError> {
+    let invalid = |why| ChangeError::Invalid(format!("`for` is {why}"), LASTS_HELP.into());
+    let lasts = parse_lasts(lasts).map_err(invalid)?;
     let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
     Ok(Term { since_ms: now_ms, until_ms: now_ms.saturating_add(lasts_ms) })
 }

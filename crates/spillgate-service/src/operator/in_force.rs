@@ -236,9 +236,9 @@ impl InForce {
     }
 
     /// Returns the block on this entry in this domain, even if the block has ended.
-    pub(crate) fn block(&self, key: &str, value: &str, domain: Option<&str>) -> Option<&Block> {
+    pub(crate) fn block(&self, key: &str, value: &str, domain: Option<&str>) -> Option<&Arc<Block>> {
         let blocks = self.blocks.get(key)?.get(value)?;
-        place_of(blocks, domain).ok().map(|place| &*blocks[place])
+        place_of(blocks, domain).ok().map(|place| &blocks[place])
     }
 
     /// Removes the block on this entry in this domain, if there is one.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::shared_store::SharedLists;
 
-pub use change::{ChangeError, NewBlock, ShadowOf};
+pub use change::{ChangeError, LASTS_HELP, NewBlock, ShadowOf, parse_lasts};
 pub(crate) use change::{REASON_BYTES, term};
 pub(crate) use in_force::compared;
 pub use in_force::{BLOCKED, Block, InForce, RefusedCount, Scope, Switch, Term};

@@ -62,17 +62,7 @@ impl Server {
         body: &Value,
         terminal: &mut Terminal,
     ) -> Result<Value, Failure> {
-        self.post_text(path, body.to_string(), terminal)
-    }
-
-    /// Sends a body that is a text in JSON.
-    pub(super) fn post_text(
-        &self,
-        path: impl Into<Cow<'static, str>>,
-        body: String,
-        terminal: &mut Terminal,
-    ) -> Result<Value, Failure> {
-        self.call(&Method::POST, path, Some(body), terminal)
+        self.call(&Method::POST, path, Some(body.to_string()), terminal)
     }
 
     /// Sends a request, and returns the answer if its status is 200.
@@ -86,6 +76,17 @@ impl Server {
         let (status, bytes) = self.send(method, path, body, client::TIMEOUT, terminal)?;
         match status {
             StatusCode::OK => self.value(&bytes),
+            status => Err(self.refused(status, &bytes)),
+        }
+    }
+
+    /// Sends a request that can name a caller by its hash. If the server sees no request of the caller, that is no answer:
+    /// neither that requests are refused, nor that there is nothing to change.
+    pub(super) fn seek(&self, path: &'static str, body: String, terminal: &mut Terminal) -> Result<Value, Failure> {
+        let (status, bytes) = self.send(&Method::POST, path, Some(body), client::TIMEOUT, terminal)?;
+        match status {
+            StatusCode::OK => self.value(&bytes),
+            StatusCode::NOT_FOUND => Err((self.refused(status, &bytes).0, EXIT_UNAVAILABLE)),
             status => Err(self.refused(status, &bytes)),
         }
     }
@@ -122,14 +123,15 @@ impl Server {
         unavailable(Problem::new(message, help))
     }
 
-    /// Prints the answer to a change: as JSON, or as the sentence that `words` returns.
+    /// Prints the answer to a change: as JSON, or as the lines that `words` returns.
     pub(super) fn print<T: DeserializeOwned>(
         &self,
         answer: &Value,
         terminal: &mut Terminal,
-        words: impl FnOnce(&T) -> String,
+        words: impl FnOnce(&T) -> Vec<String>,
     ) -> Result<(), Failure> {
-        self.list(answer, terminal, |parsed, _| clean(&words(parsed)) + "\n")?;
+        terminal.has_done();
+        self.list(answer, terminal, |parsed, _| words(parsed).iter().map(|line| clean(line) + "\n").collect())?;
         if answer["logged"] == false {
             terminal.complain("note: the server has no line about this in its log, because its log is full");
         }

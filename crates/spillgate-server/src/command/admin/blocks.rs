@@ -7,7 +7,7 @@ use spillgate::text::nearest;
 
 use super::answer::{Failure, Server};
 use super::rule_name::Rules;
-use super::{add, copy_line};
+use super::{add, check_lasts, copy_line};
 use crate::cli::BlockedEntry;
 use crate::command::explained::{left, scope_words, where_words};
 use crate::command::terminal::{EXIT_USAGE, Problem, Table, Terminal, Tone, clean, count, thousands};
@@ -15,6 +15,7 @@ use crate::command::terminal::{EXIT_USAGE, Problem, Table, Terminal, Tone, clean
 #[derive(Deserialize)]
 struct Blocked {
     block: Entry,
+    replaced: Option<Entry>,
     scope: String,
 }
 
@@ -39,6 +40,19 @@ struct Entry {
     refused: u64,
 }
 
+impl Entry {
+    /// Says which block a new one has replaced. The count of the new one begins at zero.
+    fn replaced(&self) -> String {
+        let Entry { ends_in_ms, reason, refused, .. } = self;
+        let requests = count(usize::try_from(*refused).unwrap_or(usize::MAX), "request");
+        let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let time = left(*ends_in_ms);
+        format!(
+            "it replaces a block that had {time} left{reason}. This server has refused {requests} because of that one"
+        )
+    }
+}
+
 /// A block that an operator asks for.
 pub(super) struct NewBlock<'a> {
     pub(super) entry: &'a BlockedEntry,
@@ -51,6 +65,7 @@ pub(super) struct NewBlock<'a> {
 impl NewBlock<'_> {
     pub(super) fn run(&self, server: &Server, terminal: &mut Terminal) -> Result<(), Failure> {
         let NewBlock { lasts, domain, reason, .. } = self;
+        check_lasts(lasts)?;
         let mut body = match self.entry {
             BlockedEntry::Entry((key, value)) => {
                 if !self.allows_unmatched {
@@ -65,11 +80,12 @@ impl NewBlock<'_> {
             add(&mut body, [("key", key)]);
         }
         add(&mut body, [("domain", domain), ("reason", reason)]);
-        let answer = server.post("/block", &body, terminal)?;
-        server.print(&answer, terminal, |blocked: &Blocked| {
-            let Entry { key, value, domain, ends_in_ms, .. } = &blocked.block;
-            let (place, left) = (where_words(domain.as_deref()), left(*ends_in_ms));
-            format!("{key}={value} is blocked {place} for {left}, {}", scope_words(&blocked.scope))
+        let answer = server.seek("/block", body.to_string(), terminal)?;
+        server.print(&answer, terminal, |Blocked { block, replaced, scope }: &Blocked| {
+            let Entry { key, value, domain, ends_in_ms, .. } = block;
+            let (place, time) = (where_words(domain.as_deref()), left(*ends_in_ms));
+            let now = format!("{key}={value} is blocked {place} for {time}, {}", scope_words(scope));
+            [Some(now), replaced.as_ref().map(Entry::replaced)].into_iter().flatten().collect()
         })
     }
 }
@@ -97,7 +113,8 @@ pub(super) fn unblock(
             None => format!("{} of {key}={value} have ended", count(*unblocked, "block")),
         };
         let refused = count(usize::try_from(*refused).unwrap_or(usize::MAX), "request");
-        format!("{ended}. This server has refused {refused} because of {}", if *unblocked == 1 { "it" } else { "them" })
+        let them = if *unblocked == 1 { "it" } else { "them" };
+        vec![format!("{ended}. This server has refused {refused} because of {them}")]
     })
 }
 

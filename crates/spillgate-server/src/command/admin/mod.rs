@@ -8,16 +8,18 @@ pub(super) mod client;
 mod regions;
 mod reload;
 mod reloads;
+mod reset;
 pub(super) mod rule_name;
 mod shadow;
 mod top;
 
 use serde_json::{Value, json};
+use spillgate_service::operator::{LASTS_HELP, parse_lasts};
 
 use super::explained::{Explanation, check_names, left};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Terminal, count};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Terminal};
 use crate::cli::{Admin as Arguments, AdminAction, Entries, ExplainedRequest};
-use answer::{Failure, Server};
+use answer::{Failure, Server, usage};
 use blocks::NewBlock;
 
 pub(super) fn run(arguments: &Arguments, terminal: &mut Terminal) -> u8 {
@@ -51,17 +53,7 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
         AdminAction::Reset { domain, descriptors } => {
             let body = json!({"domain": domain, "descriptors": pairs(descriptors)});
             let answer = server.post("/reset", &body, terminal)?;
-            server.print(&answer, terminal, |answer: &Value| {
-                let limits = answer["reset"].as_u64().and_then(|limits| usize::try_from(limits).ok()).unwrap_or(0);
-                let others = answer["reset_also_in"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let others = others.collect::<Vec<_>>().join(", ");
-                let more = if others.is_empty() {
-                    String::new()
-                } else {
-                    format!(". Regions share some of them: reset it also in {others}")
-                };
-                format!("all its limits are full again: {}{more}", count(limits, "limit"))
-            })?;
+            server.print(&answer, terminal, reset::lines)?;
         }
         AdminAction::Explain { request, cost, allows_unmatched } => {
             let body = match request {
@@ -76,9 +68,8 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
         AdminAction::Caller { values, domain, allows_unmatched } => {
             return caller::run(server, (values, domain.as_deref()), *allows_unmatched, terminal);
         }
-        AdminAction::Top => {
-            let answer = server.get("/top", terminal)?;
-            server.list(&answer, terminal, top::text)?;
+        AdminAction::Top { rule, domain } => {
+            top::run(server, (rule.as_deref(), domain.as_deref()), terminal)?;
         }
         AdminAction::Reload => return reload::run(server, terminal),
         AdminAction::Reloads => {
@@ -103,6 +94,11 @@ fn add<const N: usize>(body: &mut Value, members: [(&str, &Option<String>); N]) 
     }
 }
 
+/// Checks the value of `--for` as the server does, whose error would call it as its JSON does.
+fn check_lasts(lasts: &str) -> Result<(), Failure> {
+    parse_lasts(lasts).map(drop).map_err(|why| usage(Problem::new(format!("--for is {why}"), LASTS_HELP)))
+}
+
 /// Returns descriptors in the form that keeps the order of their entries.
 fn pairs(descriptors: &[Entries]) -> Vec<&[(String, String)]> {
     descriptors.iter().map(|Entries(entries)| &entries[..]).collect()
@@ -123,9 +119,7 @@ fn copy_line(scope: &str, read_ms_ago: Option<u64>) -> String {
 }
 
 fn explain(server: &Server, body: String, allows_unmatched: bool, terminal: &mut Terminal) -> Result<u8, Failure> {
-    // That a caller cannot be found by its hash does not mean that its requests are refused.
-    let unexplained = |(problems, code)| (problems, if code == EXIT_DENIED { EXIT_UNAVAILABLE } else { code });
-    let answer = server.post_text("/explain", body, terminal).map_err(unexplained)?;
+    let answer = server.seek("/explain", body, terminal)?;
     let explanation: Explanation = server.parse(&answer)?;
     if !allows_unmatched {
         check_names(&explanation.unknown).map_err(|problems| (problems, EXIT_USAGE))?;

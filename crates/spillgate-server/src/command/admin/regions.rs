@@ -95,11 +95,11 @@ pub(super) fn change(server: &Server, action: &RegionAction, terminal: &mut Term
     let verb = if *is_paused { "pause" } else { "resume" };
     let answer = server.post(format!("/regions/{region}/{verb}"), &json!({}), terminal)?;
     server.print(&answer, terminal, |_: &serde_json::Value| match is_paused {
-        true => format!(
-            "this server sends nothing to {region} until `spillgate regions resume {region}`, or until it restarts. Pause \
-             the region at each server"
-        ),
-        false => format!("this server sends to {region} again, with what still waits for it"),
+        true => vec![
+            format!("this server sends nothing to {region} until `spillgate regions resume {region}`"),
+            "pause the region at each server. A restart resumes it too, but forgets what waits for it".to_owned(),
+        ],
+        false => vec![format!("this server sends to {region} again, with what still waits for it")],
     })
 }
 

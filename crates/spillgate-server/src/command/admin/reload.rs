@@ -64,6 +64,7 @@ pub(super) fn run(server: &Server, terminal: &mut Terminal) -> Result<u8, Failur
     match status {
         StatusCode::OK => {
             let answer = server.value(&bytes)?;
+            terminal.has_done();
             server.list(&answer, terminal, |reloaded: &Reloaded, terminal| changes(&reloaded.reload, terminal))?;
             Ok(EXIT_OK)
         }

@@ -32,7 +32,7 @@ impl Reload {
     fn text(&self, terminal: &Terminal) -> String {
         let (tone, outcome) = match &*self.outcome {
             "failed" => (Tone::Bad, "failed: the earlier rules stayed in use".to_owned()),
-            _ if self.changes.is_empty() => (Tone::Good, "nothing changed".to_owned()),
+            _ if self.changes.is_empty() => (Tone::Good, "nothing has changed".to_owned()),
             outcome => (Tone::Good, clean(outcome)),
         };
         let counts = self.loaded.as_ref().map(|loaded| format!(": {}", loaded.text())).unwrap_or_default();

@@ -7,10 +7,10 @@ use spillgate::text::nearest;
 
 use super::answer::{Failure, Server, usage};
 use super::rule_name::{NamedRule, Rule, Rules};
-use super::{add, copy_line};
+use super::{add, check_lasts, copy_line};
 use crate::cli::RuleName;
 use crate::command::explained::{left, scope_words};
-use crate::command::terminal::{EXIT_DENIED, Problem, Table, Terminal, Tone, clean};
+use crate::command::terminal::{EXIT_DENIED, Problem, Table, Terminal, Tone, clean, count};
 
 /// The list of the switches.
 #[derive(Deserialize)]
@@ -19,6 +19,16 @@ pub(super) struct Shadows {
     read_ms_ago: Option<u64>,
     all: Option<Switch>,
     rules: Vec<SwitchedRule>,
+    by_file: Vec<ShadowedRule>,
+    by_file_left_out: usize,
+    by_server: bool,
+}
+
+/// A rule that is in shadow by its file.
+#[derive(Deserialize)]
+struct ShadowedRule {
+    domain: String,
+    path: String,
 }
 
 #[derive(Deserialize)]
@@ -41,7 +51,7 @@ pub(super) fn list(page: &Shadows, terminal: &Terminal) -> String {
     let rows: Vec<_> = all.chain(of_rules).collect();
     let copy = copy_line(&page.scope_default, page.read_ms_ago);
     if rows.is_empty() {
-        return format!("no rule was put into shadow\n{copy}");
+        return format!("no shadow switch is on\n{}{copy}", page.without_switch());
     }
     let mut table = Table::new(0);
     table.row(["rule", "where", "time left"].map(|title| (Tone::Faint, title.to_owned())));
@@ -53,7 +63,26 @@ pub(super) fn list(page: &Shadows, terminal: &Terminal) -> String {
             (Tone::Plain, left(switch.ends_in_ms)),
         ]);
     }
-    table.text(true, terminal) + &copy
+    table.text(true, terminal) + &page.without_switch() + &copy
+}
+
+impl Shadows {
+    /// Returns the lines about what is in shadow although no switch is on for it.
+    fn without_switch(&self) -> String {
+        let mut text = String::new();
+        if !self.by_file.is_empty() {
+            let names: Vec<_> = self.by_file.iter().map(|rule| format!("{}: {}", rule.domain, rule.path)).collect();
+            let more = match self.by_file_left_out {
+                0 => String::new(),
+                more => format!("; and {}", count(more, "more rule")),
+            };
+            text.push_str(&format!("in shadow by their files: {}{more}\n", clean(&names.join("; "))));
+        }
+        if self.by_server {
+            text.push_str("in shadow by the setting `shadow` of this server: all rules\n");
+        }
+        text
+    }
 }
 
 #[derive(Deserialize)]
@@ -65,6 +94,27 @@ struct Shadowed {
 struct Shadow {
     scopes: Vec<String>,
     ends_in_ms: Option<u64>,
+    also: Vec<Also>,
+}
+
+/// What keeps the rule in shadow beside the switch that was changed.
+#[derive(Deserialize)]
+struct Also {
+    by: String,
+    scope: Option<String>,
+    ends_in_ms: Option<u64>,
+}
+
+impl Also {
+    fn words(&self) -> String {
+        let (scope, time) = (self.scope.as_deref().map_or("", scope_words), left(self.ends_in_ms.unwrap_or(0)));
+        match &*self.by {
+            "server" => "this server has the setting `shadow: true`".to_owned(),
+            "file" => "its file says `shadow_mode: true`".to_owned(),
+            "all" => format!("a switch for all rules is on for {time}, {scope}"),
+            _ => format!("another switch of the rule is on for {time}, {scope}"),
+        }
+    }
 }
 
 pub(super) fn run(
@@ -73,6 +123,7 @@ pub(super) fn run(
     (is_on, lasts, scope): (bool, &Option<String>, &Option<String>),
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
+    lasts.as_deref().map_or(Ok(()), check_lasts)?;
     let (of, name) = match rule {
         RuleName::All => (json!("all"), "all rules".to_owned()),
         RuleName::One { name, domain } => {
@@ -84,15 +135,22 @@ pub(super) fn run(
     let mut body = json!({"rule": of, "on": is_on});
     add(&mut body, [("for", lasts), ("scope", scope)]);
     let answer = server.post("/shadow", &body, terminal)?;
-    let s = if matches!(rule, RuleName::All) { "" } else { "s" };
+    let (they, s) = if matches!(rule, RuleName::All) { ("they", "") } else { ("it", "s") };
     server.print(&answer, terminal, |Shadowed { shadow }: &Shadowed| {
         let scopes: Vec<_> = shadow.scopes.iter().map(|scope| scope_words(scope)).collect();
         let scopes = scopes.join(" and ");
-        match shadow.ends_in_ms {
-            Some(ms) => format!("{name} count{s}, but refuse{s} nothing for {}, {scopes}", left(ms)),
-            // Another switch, or `shadow_mode` of the rules file, can still stop the rule from refusing.
-            None => format!("the shadow of {name} has ended, {scopes}"),
-        }
+        let (done, also) = match shadow.ends_in_ms {
+            Some(ms) => (
+                format!("{name} count{s}, but refuse{s} nothing for {}, {scopes}", left(ms)),
+                "also without this switch".to_owned(),
+            ),
+            None => {
+                (format!("the shadow switch of {name} has ended, {scopes}"), format!("{they} still refuse{s} nothing"))
+            }
+        };
+        let reasons: Vec<_> = shadow.also.iter().map(Also::words).collect();
+        let also = (!reasons.is_empty()).then(|| format!("{also}: {}", reasons.join("; ")));
+        [Some(done), also].into_iter().flatten().collect()
     })
 }
 

@@ -1,15 +1,18 @@
 //! `spillgate top`: lists the callers with the most units of each limit.
 
 use serde::Deserialize;
+use serde_json::Value;
 use spillgate::insight::TopCallers;
 use spillgate::rules::LimitDescription;
 
+use super::answer::{Failure, Server, usage};
+use super::rule_name::chosen;
 use crate::command::insight::page::By;
 use crate::command::insight::render::{Over, push_line, shared, title};
-use crate::command::terminal::{Table, Terminal, Tone, clean, percent, thousands};
+use crate::command::terminal::{Table, Terminal, Tone, clean, count, percent, thousands};
 
 #[derive(Deserialize)]
-pub(super) struct Page {
+struct Page {
     limits: Vec<Limit>,
 }
 
@@ -25,8 +28,27 @@ struct Limit {
     by: Option<By>,
 }
 
-/// Returns the text for all limits. Limits that refuse most come first, and limits without callers are left out.
-pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
+/// Of each list, at most this many callers are printed, because a terminal shows the last lines. JSON has all.
+const CALLERS: usize = 10;
+
+/// Prints the callers of all limits, or those of the rule and of the domain that the command line names.
+pub(super) fn run(
+    server: &Server,
+    named: (Option<&str>, Option<&str>),
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut answer = server.get("/top", terminal)?;
+    if let (Some(limits), true) = (answer["limits"].as_array_mut(), named != (None, None)) {
+        let described = |limit: Value| Ok((server.parse::<LimitDescription>(&limit)?, limit));
+        let all = std::mem::take(limits).into_iter().map(described).collect::<Result<Vec<_>, Failure>>()?;
+        let chosen = chosen(all, |(described, _)| described, named, "spillgate top").map_err(usage)?;
+        *limits = chosen.into_iter().map(|(_, limit)| limit).collect();
+    }
+    server.list(&answer, terminal, text)
+}
+
+/// Returns the text for these limits. Limits that refuse most come first, and limits without callers are left out.
+fn text(page: &Page, terminal: &Terminal) -> String {
     let has_callers = |limit: &&Limit| limit.allowed.units > 0 || limit.refused.units > 0;
     let mut limits: Vec<_> = page.limits.iter().filter(has_callers).collect();
     limits.sort_by_key(|limit| std::cmp::Reverse(limit.refused.units));
@@ -71,7 +93,7 @@ fn callers(units: &str, top: &TopCallers, terminal: &Terminal) -> String {
         };
         return format!("  {units}: {}. {why}.\n", thousands(top.units));
     }
-    for caller in known {
+    for caller in known.by_ref().take(CALLERS) {
         // A client chose the name.
         let who = caller.name.as_deref().map_or_else(|| caller.id.to_string(), clean);
         table.row([
@@ -80,5 +102,9 @@ fn callers(units: &str, top: &TopCallers, terminal: &Terminal) -> String {
             (Tone::Title, who),
         ]);
     }
-    table.text(true, terminal)
+    let text = table.text(true, terminal);
+    match known.count() {
+        0 => text,
+        more => format!("{text}  and {}\n", count(more, "more caller")),
+    }
 }

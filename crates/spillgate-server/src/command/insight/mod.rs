@@ -11,11 +11,9 @@ use std::cmp::Reverse;
 
 use serde_json::{Map, Value, json};
 use spillgate::insight::{OtherLimit, Report};
-use spillgate::rules::LimitDescription;
-use spillgate::text::nearest;
 
 use super::admin::client::{self, Admin};
-use super::admin::rule_name::NamedRule;
+use super::admin::rule_name::chosen;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
 use merge::Fleet;
@@ -101,7 +99,9 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
         notes.push(format!("{limits} of the rules cannot be shown, because insight.max_callers is too small"));
     }
     // If no server has answered, nobody knows which names are right.
-    let limits = if servers > 0 { chosen(fleet.limits, insight)? } else { Vec::new() };
+    let asked = (insight.rule.as_deref(), insight.domain.as_deref());
+    let limits =
+        if servers > 0 { chosen(fleet.limits, |limit| &limit.name, asked, "spillgate insight")? } else { Vec::new() };
     let report = |limit: Limit| Reported {
         report: limit.reading.report(),
         with_limit: insight.with_limit.and_then(|units| limit.reading.with_limit(units)),
@@ -113,34 +113,6 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
         Reverse((report.verdict.attention(report.who), hour.counts.refused_units, hour.counts.refused_requests))
     });
     Ok(Answers { limits, servers, callers_match, unwatched_limits, notes, problems })
-}
-
-/// Returns the limits of the rule and of the domain that the command line names.
-fn chosen(limits: Vec<Limit>, insight: &Insight) -> Result<Vec<Limit>, Problem> {
-    let rules: Vec<_> =
-        limits.iter().flat_map(|limit| [limit.name.rule.clone(), limit.name.rule_name(), limit.name.label()]).collect();
-    let is_chosen = |limit: &Limit| {
-        let LimitDescription { domain, rule: path, .. } = &limit.name;
-        let named = || NamedRule { domain, path, labels: vec![limit.name.label()] };
-        insight.domain.as_ref().is_none_or(|asked| asked == domain)
-            && insight.rule.as_ref().is_none_or(|name| named().has_name(name))
-    };
-    let chosen: Vec<_> = limits.into_iter().filter(is_chosen).collect();
-    let asked = match (&insight.rule, &insight.domain) {
-        (Some(name), None) => format!("the name `{name}`"),
-        (None, Some(domain)) => format!("the domain `{domain}`"),
-        (Some(name), Some(domain)) => format!("the name `{name}` and the domain `{domain}`"),
-        (None, None) => return Ok(chosen),
-    };
-    if !chosen.is_empty() {
-        return Ok(chosen);
-    }
-    let near = insight.rule.as_deref().and_then(|name| nearest(name, rules.iter().map(|rule| &**rule)));
-    let help = near.map_or_else(
-        || "`spillgate insight` without a name shows all limits that are watched".to_owned(),
-        |near| format!("did you mean `{near}`?"),
-    );
-    Err(Problem::new(format!("no limit that is watched has {asked}"), help))
 }
 
 fn as_json(answers: Answers) -> Value {

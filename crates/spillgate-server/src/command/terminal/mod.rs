@@ -42,6 +42,8 @@ pub(crate) struct Terminal {
     shows_progress: bool,
     /// The first error while standard output was written, if there was one.
     lost: Option<io::Error>,
+    /// Whether the command has already changed what it was asked to change.
+    is_done: bool,
 }
 
 impl Terminal {
@@ -53,6 +55,7 @@ impl Terminal {
             err_colour: wanted && io::stderr().is_terminal(),
             shows_progress: variable("TERM") != "dumb" && io::stderr().is_terminal(),
             lost: None,
+            is_done: false,
         }
     }
 
@@ -97,6 +100,11 @@ impl Terminal {
         self.note(written);
     }
 
+    /// Remembers that the command has made its change, so that only its answer can still be lost.
+    pub(crate) const fn has_done(&mut self) {
+        self.is_done = true;
+    }
+
     /// Remembers the error if standard output could not be written.
     pub(crate) fn note(&mut self, written: io::Result<()>) {
         let error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
@@ -107,7 +115,10 @@ impl Terminal {
     /// [`EXIT_UNAVAILABLE`].
     pub(crate) fn exit_code(mut self, code: u8) -> ExitCode {
         let Some(error) = self.lost.take() else { return ExitCode::from(code) };
-        self.complain(&format!("error: the output could not be written: {error}"));
+        // Whoever reads only that something failed would make the change again, or believe that it was not made.
+        let what =
+            if self.is_done { "done, but the answer could not be printed" } else { "the output could not be written" };
+        self.complain(&format!("error: {what}: {error}"));
         ExitCode::from(EXIT_UNAVAILABLE)
     }
 
@@ -162,7 +173,8 @@ mod tests {
         assert!(wants_colour("", "xterm") && wants_colour("", ""));
         assert!(!wants_colour("1", "xterm") && !wants_colour("", "dumb"));
         let painted = |out_colour| {
-            Terminal { out_colour, err_colour: false, shows_progress: false, lost: None }.paint(Tone::Good, "yes")
+            Terminal { out_colour, err_colour: false, shows_progress: false, lost: None, is_done: false }
+                .paint(Tone::Good, "yes")
         };
         assert_eq!(painted(true), "\x1b[32myes\x1b[0m");
         assert_eq!(painted(false), "yes");
