@@ -75,8 +75,7 @@ impl Region {
 
 /// Returns the names of the other regions.
 pub(super) fn names<C: Clock>(service: &Service<C>) -> Vec<String> {
-    let status = service.regions().map(|(peers, _)| peers.status()).unwrap_or_default();
-    status.into_iter().map(|status| status.name).collect()
+    service.regions().map(|(peers, _)| peers.names().map(str::to_owned).collect()).unwrap_or_default()
 }
 
 pub(super) async fn regions<C: Clock>(State(state): State<Arc<AdminState<C>>>) -> Response {

@@ -13,8 +13,7 @@ use super::words::{percent, rounded_time};
 use super::{LONGEST_SPAN_NS, MINUTE_NS, SPANS_NS};
 
 /// What to look at if requests do not come.
-const ELSEWHERE: &str =
-    "If you know that requests come, another rule takes them: an explanation of such a request names it.";
+const ELSEWHERE: &str = "If you know that requests come, they match another rule or none, or a block refuses them: an explanation of such a request says it.";
 /// A verdict needs at least this many requests.
 const MIN_REQUESTS: u64 = 100;
 /// A verdict needs requests in at least this many minutes of the last hour.
@@ -125,6 +124,7 @@ impl Judged {
         // A limit in shadow mode lets pass what it refuses here.
         let counts = &span.counts;
         let condition = match counts.unenforced_requests {
+            _ if reading.limit.limit == 0 => "",
             0 => "",
             passed if passed >= counts.refused_requests => "If it refused: ",
             _ => "If it had refused all the time: ",

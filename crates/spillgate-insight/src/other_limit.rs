@@ -264,6 +264,10 @@ impl Other<'_> {
 
     /// Returns whether the caller got more units than the other limit admits in the same time. What it got was no retry.
     fn admits_less(&self, caller: &SampledCaller) -> bool {
+        // What several stores allowed is added up, although each has a limit of its own.
+        if caller.burst.1.is_none() || self.limit >= self.model.limit as f64 {
+            return false;
+        }
         let got = &self.reading.top_allowed;
         let time = self.reading.now_ns.saturating_add(1).saturating_sub(got.since_ns);
         // The time touches one window more than it has, and one more at the other end.

@@ -581,6 +581,6 @@ fn a_reason_without_requests_says_when_the_counting_began() {
     let (insight, _) = insight(Quota::leaky_bucket(10, 20 * SECOND));
     let began = "No request was counted since insight of this limit began, 1m30s ago. If you know that ";
     assert!(report_at(&insight, 90.0).reason.starts_with(began), "{}", report_at(&insight, 90.0).reason);
-    let hour = "No request was counted in the last hour. If you know that requests come, another rule takes them: ";
+    let hour = "No request was counted in the last hour. If you know that requests come, they match another ";
     assert!(report_at(&insight, 4000.0).reason.starts_with(hour), "{}", report_at(&insight, 4000.0).reason);
 }

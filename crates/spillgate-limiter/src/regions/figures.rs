@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Charged, StoreError};
+use spillgate_core::{Charged, StoreError, StoreErrorKind};
 
 use super::SECOND_NS;
 use super::about::Differs;
@@ -87,6 +87,17 @@ impl Figures {
             }
             self.next = (self.next + 1) % KEPT;
         }
+    }
+
+    /// Notes a call that failed. That a call was not even sent says less than why the one before it failed.
+    pub(super) fn failed(&mut self, error: StoreError, now: u64) {
+        if error.kind() == StoreErrorKind::CircuitOpen
+            && let Some((_, at)) = &mut self.failure
+        {
+            *at = now;
+            return;
+        }
+        self.failure = Some((error, now));
     }
 
     fn go_on(&mut self, now: u64) {

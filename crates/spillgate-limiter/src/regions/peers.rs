@@ -205,6 +205,11 @@ impl Peers {
         self.shared.ledger.untold()
     }
 
+    /// Returns the names of the other regions, in the order of the start.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shared.peers.iter().map(|peer| peer.name.as_str())
+    }
+
     /// Returns what this server sees of each region, in the order of the start.
     #[must_use]
     pub fn status(&self) -> Vec<PeerStatus> {
@@ -214,7 +219,7 @@ impl Peers {
 
 impl fmt::Debug for Peers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.shared.peers.iter().map(|peer| peer.name.as_str()).collect();
+        let names: Vec<&str> = self.names().collect();
         f.debug_struct("Peers").field("names", &names).field("ledger", &self.shared.ledger).finish_non_exhaustive()
     }
 }
@@ -304,7 +309,7 @@ impl Shared {
                 view.compare_at = Instant::now() + COMPARE_EVERY;
                 peer.wake.notify_one();
             }
-            Err(error) => view.figures.failure = Some((error, self.now())),
+            Err(error) => view.figures.failed(error, self.now()),
         }
     }
 
@@ -333,7 +338,7 @@ impl Shared {
     fn failed(&self, number: usize, error: StoreError, now: u64) {
         let view = &mut *self.peers[number].view.lock();
         view.pace.answered(None, now);
-        view.figures.failure = Some((error, now));
+        view.figures.failed(error, now);
     }
 
     fn status(&self, number: usize) -> PeerStatus {

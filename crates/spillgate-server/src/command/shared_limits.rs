@@ -52,7 +52,9 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
     let others = if count == 2 { "one region admits" } else { "two regions admit" };
     let others = if count > 3 { format!("{} regions admit", count - 1) } else { others.to_owned() };
     parts.push(format!("what {others} in {}", format_duration(DELAY)));
-    let worst = count * quota.capacity() + guaranteed;
+    let worst = count.saturating_mul(quota.capacity()).saturating_add(guaranteed);
+    // Larger requests have a larger burst of the guaranteed share.
+    let of_one = if share.is_some() { ", if requests cost 1" } else { "" };
     let each = match &share {
         None => "what the others leave of the window".to_owned(),
         Some(share) => {
@@ -67,7 +69,8 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
     let long_run = match (untold, &share) {
         (0, Some(_)) => format!("{} (all units are told)", limit_size(quota.limit(), window_ns)),
         (_, Some(_)) => {
-            let all = quota.limit() + (quota.limit() * untold).div_ceil(quota.capacity());
+            let more = (u128::from(quota.limit()) * u128::from(untold)).div_ceil(quota.capacity().into());
+            let all = quota.limit().saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
             format!("at most {} (up to {} units stay untold)", limit_size(all, window_ns), thousands(untold))
         }
         (_, None) => "the same in each window: what was too much is not paid back".to_owned(),
@@ -75,7 +78,7 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
     [
         (
             if share.is_some() { "at once" } else { "in each window" },
-            format!("{}; at worst {}", parts.join(" + "), thousands(worst)),
+            format!("{}; at worst {}{of_one}", parts.join(" + "), thousands(worst)),
         ),
         ("each region", each),
         ("in the long run", long_run),
@@ -95,6 +98,8 @@ impl SharedLimit {
 
 #[cfg(test)]
 mod tests {
+    use spillgate::MAX_UNITS;
+
     use super::*;
 
     fn shown(quota: Quota, regions: u8, nodes: u32) -> Vec<String> {
@@ -110,7 +115,7 @@ mod tests {
         let bucket = Quota::token_bucket(600, minute).build().expect("valid");
         // 600 units are less than 40 for each of the 2 * 8 ways to tell them.
         let expected = [
-            "at once: 600 + 24 guaranteed + what two regions admit in 500ms; at worst 1,824",
+            "at once: 600 + 24 guaranteed + what two regions admit in 500ms; at worst 1,824, if requests cost 1",
             "each region: at least 200 per minute if it asks for more, whatever the others do",
             "in the long run: 600 per minute (all units are told)",
             "a region cut off: twice as much, until it is heard again",
@@ -123,6 +128,12 @@ mod tests {
         let odd = shown(Quota::token_bucket(100, minute).burst(10).build().expect("valid"), 3, 1);
         assert_eq!(odd[1], "each region: at least 100 per 3m if it asks for more, whatever the others do");
         assert!(odd[0].starts_with("at once: 10 + 9 guaranteed + what two"), "B/R is less than eight: {odd:?}");
+        // Bytes of a day are many units.
+        let bytes = Quota::fixed_window(MAX_UNITS, minute).build().expect("valid");
+        assert!(shown(bytes, 8, 1)[0].starts_with("in each window: "));
+        let day = Duration::from_secs(86_400);
+        let bytes = shown(Quota::token_bucket(100_000_000_000, day).build().expect("valid"), 3, 2);
+        assert!(bytes[2].starts_with("in the long run: at most 105,"), "{bytes:?}");
         let window = shown(Quota::fixed_window(600, minute).build().expect("valid"), 2, 1);
         assert_eq!(window[0], "in each window: 600 + 29 untold + what one region admits in 500ms; at worst 1,200");
         let counter = shown(Quota::sliding_window_counter(600, minute).build().expect("valid"), 5, 1);

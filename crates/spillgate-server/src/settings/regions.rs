@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use spillgate::regions::region_tag;
 use spillgate::text::yaml::{Node, Value as Yaml};
 use spillgate::{AcrossRegions, Regions};
 
@@ -231,6 +232,9 @@ pub(super) fn conflicts(
                     format!("two regions have the name `{}`", peer.name),
                     "give each region its own name",
                 ));
+            } else if region_tag(&other.name) == region_tag(&peer.name) {
+                let message = format!("the names `{}` and `{}` have one check value", other.name, peer.name);
+                found.push((PEERS, message, "rename one of these regions, for example with a number at its end"));
             } else if other.url == peer.url {
                 let message = format!("the regions `{}` and `{}` have one store", other.name, peer.name);
                 found.push((PEERS, message, "give each region its own store"));

@@ -130,7 +130,7 @@ impl<C: Clock> Service<C> {
         let mut request = Request::new(&counter.rule.domain);
         request.add(counter.entries.iter().map(|(key, value)| (&**key, &**value)), Action::Take(1), None);
         let plan = self.plan(loaded, &request, Grants::default())?;
-        let mut limits = self.explain_plan(&plan).await?.1;
+        let mut limits = self.explain_plan(&plan, false).await?.1;
         let all = limits.len();
         limits
             .retain(|limit| !counter.is_guess || limit.before.remaining < limit.before.limit || !limit.before.allowed);

@@ -66,7 +66,9 @@ impl Told {
     pub fn by_region<'r>(&self, regions: &'r [String]) -> (Vec<(&'r str, u64)>, u64) {
         let of = |name: &'r String| Some((name.as_str(), *self.units.get(&region_tag(name))?));
         let known: Vec<_> = regions.iter().filter_map(of).collect();
-        let others = self.units.values().sum::<u64>() - known.iter().map(|(_, units)| units).sum::<u64>();
+        let sum = |units: &mut dyn Iterator<Item = u64>| units.fold(0, u64::saturating_add);
+        let all = sum(&mut self.units.values().copied());
+        let others = all.saturating_sub(sum(&mut known.iter().map(|(_, units)| *units)));
         (known, others)
     }
 }
@@ -160,18 +162,25 @@ impl<C: Clock> Service<C> {
                 request.domain
             )));
         }
-        let (verdict, limits) = self.explain_plan(&plan).await?;
+        let (verdict, limits) = self.explain_plan(&plan, true).await?;
         Ok(Explained { at: Duration::ZERO, cost, verdict, blocked: false, limits })
     }
 
     /// Returns the decisions that the hits of this plan would get now. Blocks are not looked at.
-    async fn explain_plan<'p>(&self, plan: &Plan<'p>) -> Result<(Verdict, Vec<ExplainedLimit<'p>>), ServiceError> {
+    ///
+    /// If `tells`, what other regions have told is read too, which costs a call of the store for each limit that regions share.
+    async fn explain_plan<'p>(
+        &self,
+        plan: &Plan<'p>,
+        tells: bool,
+    ) -> Result<(Verdict, Vec<ExplainedLimit<'p>>), ServiceError> {
         let before = self.peek_at(plan).await?;
         let mut decisions = dry_run::decisions(self, plan, &before).await?;
         dry_run::ask_shares(self, &plan.hits, &mut decisions).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, self.limiter.now());
         let after = dry_run::after(self, plan, &decisions, &before, verdict.allowed);
-        let limits = ExplainedLimit::of(plan, &before, &decisions, &after, &self.told_at(plan).await);
+        let told = if tells { self.told_at(plan).await } else { vec![None; plan.hits.len()] };
+        let limits = ExplainedLimit::of(plan, &before, &decisions, &after, &told);
         Ok((verdict, limits))
     }
 
@@ -189,7 +198,9 @@ impl<C: Clock> Service<C> {
                     read.map(|told| {
                         let mut units: BTreeMap<u16, u64> = BTreeMap::new();
                         for (id, total) in told {
-                            *units.entry((id >> 48) as u16).or_default() += total;
+                            // Whoever can write into the store can write any number.
+                            let of_region = units.entry((id >> 48) as u16).or_default();
+                            *of_region = of_region.saturating_add(total);
                         }
                         Told { span, units }
                     })

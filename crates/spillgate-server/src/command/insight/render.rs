@@ -117,16 +117,20 @@ pub(crate) fn shared(has_by: bool) -> String {
 
 /// Returns the counts of each span. Spans with the same counts share a line.
 fn spans(report: &Report, passes: bool, watched_ns: u64) -> Vec<String> {
-    let mut lines: Vec<(String, String)> = Vec::new();
+    let mut lines: Vec<(Vec<String>, String)> = Vec::new();
     for span in report.spans.iter().filter(|span| span.counts.requests > 0) {
         let (name, counts) = (span_name(span, watched_ns), counts(span, passes));
         match lines.last_mut() {
-            Some((names, same)) if *same == counts && names.ends_with(&name) => {}
-            Some((names, same)) if *same == counts => names.push_str(&format!(", {name}")),
-            _ => lines.push((name, counts)),
+            Some((names, same)) if *same == counts => names.push(name),
+            _ => lines.push((vec![name], counts)),
         }
     }
-    lines.into_iter().map(|(names, counts)| format!("  last {names}: {counts}")).collect()
+    let line = |(mut names, counts): (Vec<String>, String)| {
+        // A span that is longer than the counting has the name of the one before.
+        names.dedup();
+        format!("  last {}: {counts}", names.join(", "))
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// Returns the line that names a limit.

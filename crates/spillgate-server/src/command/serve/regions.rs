@@ -143,6 +143,8 @@ fn lines(before: Option<&PeerStatus>, now: &PeerStatus) -> Vec<String> {
             let why = now.last_failure.as_ref().map(|(error, _)| format!(": {error}")).unwrap_or_default();
             lines.push(format!("the region is cut off, so it and this region each admit shared limits alone{why}"));
         }
+        // A pause ends the waiting for answers.
+        (true, None) if now.is_paused => {}
         (true, None) => lines.push("the region answers again".to_owned()),
         (true, Some(_)) | (false, None) => {}
     }
