@@ -47,7 +47,7 @@ export async function shadow(request) {
 
 export async function reset(domain, ...descriptors) {
   const { reset: number, reset_also_in: others = [] } = await post('/reset', { domain, descriptors });
-  const more = others.length > 0 ? ` Regions share some of them: reset it also in ${others.join(', ')}.` : '';
+  const more = others.length > 0 ? ` Other regions share it: repeat the reset in ${others.join(', ')}.` : '';
   return number > 0 ? `All of its limits are full again (${number}).${more}` : 'There was nothing to reset.';
 }
 

@@ -58,7 +58,7 @@ fn act(server: &Server, action: &AdminAction, terminal: &mut Terminal) -> Result
                 let more = if others.is_empty() {
                     String::new()
                 } else {
-                    format!(". Regions share some of them: reset it also in {others}")
+                    format!(". Other regions share it: repeat the reset in {others}")
                 };
                 format!("all its limits are full again: {}{more}", count(limits, "limit"))
             })?;

@@ -81,8 +81,11 @@ pub(super) fn list(page: &Page, terminal: &Terminal) -> String {
             text.push_str(&format!("\n{} {found}\n  -> {help}", clean(region)));
         }
     }
-    let keys = count(page.keys, "key");
-    text.push_str(&format!("\nthis server is in the region {}, and remembers {keys} for the others\n", clean(region)));
+    let entries = if page.keys == 1 { "1 entry".to_owned() } else { format!("{} entries", page.keys) };
+    text.push_str(&format!(
+        "\nthis server is in the region {}, and remembers {entries} for the others\n",
+        clean(region)
+    ));
     if page.untold_units > 0 {
         let units = count(usize::try_from(page.untold_units).unwrap_or(usize::MAX), "unit");
         text.push_str(&format!("the list of keys was full: {units} of new keys were not told (regions.max_keys)\n"));
@@ -96,8 +99,8 @@ pub(super) fn change(server: &Server, action: &RegionAction, terminal: &mut Term
     let answer = server.post(format!("/regions/{region}/{verb}"), &json!({}), terminal)?;
     server.print(&answer, terminal, |_: &serde_json::Value| match is_paused {
         true => format!(
-            "this server sends nothing to {region} until `spillgate regions resume {region}`, or until it restarts. Pause \
-             the region at each server"
+            "this server sends nothing to {region} until `spillgate regions resume {region}`. A restart ends the pause \
+             too, and loses what waits. Pause the region at each server"
         ),
         false => format!("this server sends to {region} again, with what still waits for it"),
     })
