@@ -1,7 +1,8 @@
 //! `GET /regions`, `POST /regions/{name}/pause` and `/resume`: shows the other regions as this server sees them, and sends
 //! nothing to one of them for a while.
 //!
-//! While a region is repaired, a pause saves attempts and lines of the log. It ends with the server.
+//! While a region is repaired, a pause saves attempts and lines of the log. It ends with the server, and what
+//! waits then is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -73,7 +73,8 @@ pub struct Counts {
     // A server of an older version does not say it.
     #[serde(default)]
     pub unenforced_requests: u64,
-    /// Requests that this limit allowed and another limit refused. They take nothing of this limit.
+    /// Requests that this limit allowed and another limit refused. They take nothing of this limit,
+    /// except in a store without scripts.
     #[serde(default)]
     pub refused_elsewhere_requests: u64,
 }
@@ -142,8 +143,8 @@ pub struct TopCallers {
     pub since_ns: u64,
     /// The units of all callers.
     pub units: u64,
-    /// In the list of allowed units: the units of requests that this limit allowed and another limit refused. They take
-    /// nothing of this limit, so they are not in `units`.
+    /// In the list of allowed units: the units of requests that this limit allowed and another limit refused. Their
+    /// callers got nothing, so they are not in `units`, although a store without scripts charges them.
     #[serde(default)]
     pub refused_elsewhere: u64,
     /// Each count is too low by at most this many units. Every caller with more units than this is in the list.

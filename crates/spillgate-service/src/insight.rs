@@ -249,7 +249,7 @@ impl<C: Clock> Service<C> {
             });
             // If several limits decide, a refusal counts.
             let Some((units, refused)) = decided.max_by_key(|(_, refused)| *refused) else { continue };
-            // Another limit refused the request, so it takes nothing of this limit.
+            // Another limit refused the request, so its caller got nothing.
             if !refused && !answer.verdict.allowed {
                 continue;
             }

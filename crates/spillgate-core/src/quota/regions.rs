@@ -33,7 +33,7 @@ impl Regions {
     /// The largest number of regions.
     pub const MAX: u8 = 8;
 
-    /// A region is cut off if something was sent to it and it has answered nothing for this time: 5 seconds. The depth of
+    /// A region is cut off if something was sent to it and it has accepted nothing for this time: 5 seconds. The depth of
     /// a shared bucket has room for what is admitted meanwhile.
     pub const CUT_OFF: Duration = Duration::from_secs(5);
 

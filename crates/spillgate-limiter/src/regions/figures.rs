@@ -21,7 +21,7 @@ pub struct PeerStatus {
     pub name: String,
     /// Whether an operator has paused the region, so nothing is sent to it.
     pub is_paused: bool,
-    /// For how long the region has been cut off: something was sent, and nothing was answered. `None` if it is not.
+    /// For how long the region has been cut off: something was sent, and nothing was accepted. `None` if it is not.
     pub cut_off: Option<Duration>,
     /// Whether it has been compared with this region since the start or the last pause. Before that, nothing is sent.
     pub is_compared: bool,

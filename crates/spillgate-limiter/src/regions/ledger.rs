@@ -79,7 +79,7 @@ struct Peer {
     told: Vec<Told>,
     /// Nothing is sent.
     is_held: bool,
-    /// Since when something is sent and nothing was answered.
+    /// Since when something is sent and nothing was accepted.
     silent: Option<u64>,
     counts: Counts,
 }
@@ -247,8 +247,8 @@ impl Ledger {
         !all
     }
 
-    /// Notes that a peer has answered, and what became of each total. Returns how long the oldest unit of each entry waited
-    /// that is acknowledged now, in nanoseconds.
+    /// Notes that a peer has accepted a call, and what became of each total. Returns how long the oldest unit of each
+    /// entry waited that is acknowledged now, in nanoseconds.
     pub(super) fn answered(
         &self,
         peer: usize,
@@ -262,14 +262,14 @@ impl Ledger {
         answers.filter_map(|(due, result)| list.acknowledge(peer, due, *result, now)).collect()
     }
 
-    /// Notes that something was sent to a peer, or that it has answered.
+    /// Notes that something was sent to a peer, or that it has accepted it.
     pub(super) fn hears(&self, peer: usize, answers: bool, now: u64) {
         let peer = &mut self.list.lock().peers[peer];
         peer.silent = if answers { None } else { peer.silent.or(Some(now)) };
     }
 
     /// Returns for how long a peer has been cut off, in nanoseconds, or `None` if it is not: something was sent, and nothing
-    /// was answered for [`Regions::CUT_OFF`].
+    /// was accepted for [`Regions::CUT_OFF`].
     pub(super) fn cut_off(&self, peer: usize, now: u64) -> Option<u64> {
         self.list.lock().peers[peer].cut_off(now)
     }

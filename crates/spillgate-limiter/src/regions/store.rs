@@ -292,7 +292,7 @@ pub fn not_supported(hit: &Hit<'_>) -> Option<&'static str> {
             Some("a limit that regions share is refunded with a receipt only. Use `across_regions: split` or `each`")
         }
         Op::Force { .. } | Op::Renew { .. } | Op::Settle { .. } => Some(
-            "a limit that regions share takes no forces, renewals and settlements. Use `across_regions: split` or `each`",
+            "a limit that regions share takes no forces, renewals or settlements. Use `across_regions: split` or `each`",
         ),
     }
 }

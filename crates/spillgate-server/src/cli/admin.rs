@@ -297,7 +297,7 @@ fn regions() -> Command {
                     .value_parser(PossibleValuesParser::new(["pause", "resume"]))
                     .hide_possible_values(true)
                     .requires("REGION")
-                    .help("Send nothing to a region until resume or a restart. Then all that still waits is sent"),
+                    .help("Send nothing to a region until resume or a restart. A restart loses what waits"),
             )
             .arg(Arg::new("REGION").value_parser(region).requires("ACTION").help("Name of the other region")),
     )

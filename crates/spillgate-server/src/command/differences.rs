@@ -4,7 +4,9 @@
 pub(crate) fn words(what: &str) -> (&'static str, &'static str) {
     match what {
         "secret" => ("has another key secret, so it is told nothing", "give all regions one store.key_secret_file"),
-        "format" => ("has another version of what regions tell each other, so it is told nothing", "upgrade it"),
+        "format" => {
+            ("has another version of what regions tell each other, so it is told nothing", "upgrade the older one")
+        }
         "own_store" => ("has the store of this region, so it is told nothing", "correct regions.peers"),
         "regions" => {
             ("has another number of regions, so guaranteed shares do not add up", "name all regions in each of them")

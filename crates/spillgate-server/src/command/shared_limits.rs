@@ -75,6 +75,7 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
         }
         (_, None) => "the same in each window: what was too much is not paid back".to_owned(),
     };
+    let shares = if share.is_some() { " and the guaranteed shares" } else { "" };
     [
         (
             if share.is_some() { "at once" } else { "in each window" },
@@ -82,7 +83,7 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
         ),
         ("each region", each),
         ("in the long run", long_run),
-        ("a region cut off", "twice as much, until it is heard again".to_owned()),
+        ("a region cut off", format!("about twice the limit{shares}, until it is heard again")),
     ]
 }
 
@@ -118,7 +119,7 @@ mod tests {
             "at once: 600 + 24 guaranteed + what two regions admit in 500ms; at worst 1,824, if requests cost 1",
             "each region: at least 200 per minute if it asks for more, whatever the others do",
             "in the long run: 600 per minute (all units are told)",
-            "a region cut off: twice as much, until it is heard again",
+            "a region cut off: about twice the limit and the guaranteed shares, until it is heard again",
         ];
         assert_eq!(shown(bucket.clone(), 3, 8), expected);
         // A step is 5 % of 600, divided by 2 * 2: 7 units. So 6 of each of 4 ways stay untold.
@@ -136,6 +137,7 @@ mod tests {
         assert!(bytes[2].starts_with("in the long run: at most 105,"), "{bytes:?}");
         let window = shown(Quota::fixed_window(600, minute).build().expect("valid"), 2, 1);
         assert_eq!(window[0], "in each window: 600 + 29 untold + what one region admits in 500ms; at worst 1,200");
+        assert_eq!(window[3], "a region cut off: about twice the limit, until it is heard again");
         let counter = shown(Quota::sliding_window_counter(600, minute).build().expect("valid"), 5, 1);
         assert_eq!(counter[0], "in each window: 600 + 48 untold + what 4 regions admit in 500ms; at worst 3,000");
     }

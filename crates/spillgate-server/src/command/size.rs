@@ -275,8 +275,8 @@ fn advice(size: &Size, best: Option<&Row>) -> String {
         }
         ("redis", _) => String::new(),
         (_, Some(regions)) => format!(
-            "The store of each region has the keys of all regions. Each server remembers up to {} of its own keys for the \
-             others (`regions.max_keys`), which takes {} at most.\n",
+            "The store of each region has the keys of all regions. Each server remembers up to {} entries for the others \
+             (`regions.max_keys`), one for a key in a span, which takes {} at most.\n",
             thousands(REMEMBERED_KEYS as usize),
             format_bytes(Peers::memory_bytes(REMEMBERED_KEYS, regions)),
         ),

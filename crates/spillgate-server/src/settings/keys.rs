@@ -249,8 +249,8 @@ pub const KEYS: &[Key] = &[
         "How often the other regions are told what this one has admitted of shared limits, 10ms to 10s",
         |s, v| s.regions.sync = v.duration_within(Duration::from_millis(10)..=Duration::from_secs(10))?),
     key!("regions.max_keys", One "COUNT", "262144",
-        "How many keys of shared limits may wait to be told to the other regions. If there are more, the other regions are not told \
-         of new keys",
+        "How many entries a server remembers for the other regions. An entry is a key of a shared limit in one span of time, so a busy \
+         key has up to three. If all of them still have to be told, the other regions are not told of new keys",
         |s, v| s.regions.max_keys = as_usize(v.count(1_024..=4_194_304)?)),
     key!("regions.user", One "NAME", "",
         "User name for the stores of the other regions, if their URLs have none",

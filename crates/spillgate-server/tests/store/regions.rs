@@ -129,7 +129,7 @@ fn an_operator_sees_the_other_regions_pauses_one_and_resumes_it() {
     assert_eq!((text.code, text.stderr.as_str()), (0, ""));
     assert!(text.stdout.contains("us") && text.stdout.contains("reached"), "{}", text.stdout);
     assert!(
-        text.stdout.contains("this server is in the region eu, and remembers 1 key for the others"),
+        text.stdout.contains("this server is in the region eu, and remembers 1 entry for the others"),
         "{}",
         text.stdout
     );
@@ -286,12 +286,15 @@ api: user_id  600 per minute, token bucket, burst 600, shared by 3 regions (eu, 
   at once           600 + 24 guaranteed + 24 untold + what two regions admit in 500ms; at worst 1,824
   each region       at least 200 per minute if it asks for more, whatever the others do
   in the long run   at most 624 per minute (up to 24 units stay untold)
-  a region cut off  twice as much, until it is heard again
+  a region cut off  about twice the limit and the guaranteed shares, until it is heard again
 ";
     assert!(output.code == 0 && output.stdout.ends_with(expected), "{output:?}");
     let json: Value = serde_json::from_str(&folder.run("validate --config eu.yaml --json").stdout).expect("it is JSON");
     let lines = &json["shared_limits"][0]["lines"];
-    assert_eq!(lines["a region cut off"], "twice as much, until it is heard again", "{json}");
+    assert_eq!(
+        lines["a region cut off"], "about twice the limit and the guaranteed shares, until it is heard again",
+        "{json}"
+    );
 }
 
 #[test]

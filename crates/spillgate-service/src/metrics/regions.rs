@@ -41,14 +41,16 @@ impl RegionMetrics {
         add.of_regions(
             "region_cut_off",
             Kind::Gauge,
-            "1 while another region is cut off: something was sent to it, and it has \
-            answered nothing for 5 seconds",
+            "1 while another region is cut off: something was sent to it, and it has accepted \
+            nothing for 5 seconds",
             |status, line| line(&[], &u8::from(status.cut_off.is_some())),
         );
         add.of_regions(
             "region_waiting_keys",
             Kind::Gauge,
-            "Keys with units that another region has not acknowledged",
+            "Entries with units that another region has not acknowledged. An entry is a key in one \
+            span of time. Rests that are too small to be told wait too, so the number is seldom 0 \
+            if limits are large",
             |status, line| {
                 line(&[], &status.counts.waiting);
             },
@@ -56,8 +58,8 @@ impl RegionMetrics {
         add.of_regions(
             "region_differs",
             Kind::Gauge,
-            "1 if another region differs in what has to agree. Only with another number of \
-            regions it is told anything",
+            "1 if another region differs in what has to agree. Unless only the number of regions \
+            differs, it is told nothing",
             |status, line| {
                 for (what, differs) in status.differs.all() {
                     line(&[("what", what)], &u8::from(differs));
@@ -81,8 +83,9 @@ impl RegionMetrics {
         add.of_regions(
             "region_units_dropped",
             Kind::Counter,
-            "Units that another region never acknowledged, and that are too old to \
-            send",
+            "Units that another region never acknowledged, and that are told no more: their span \
+            is over, or the list of keys was full while the region was away. Rests that are too \
+            small to be told are among them, so the number grows in normal work too",
             |status, line| line(&[], &status.counts.units_dropped),
         );
         add.all(

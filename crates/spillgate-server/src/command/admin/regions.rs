@@ -81,8 +81,11 @@ pub(super) fn list(page: &Page, terminal: &Terminal) -> String {
             text.push_str(&format!("\n{} {found}\n  -> {help}", clean(region)));
         }
     }
-    let keys = count(page.keys, "key");
-    text.push_str(&format!("\nthis server is in the region {}, and remembers {keys} for the others\n", clean(region)));
+    let entries = if page.keys == 1 { "1 entry".to_owned() } else { format!("{} entries", page.keys) };
+    text.push_str(&format!(
+        "\nthis server is in the region {}, and remembers {entries} for the others\n",
+        clean(region)
+    ));
     if page.untold_units > 0 {
         let units = count(usize::try_from(page.untold_units).unwrap_or(usize::MAX), "unit");
         text.push_str(&format!("the list of keys was full: {units} of new keys were not told (regions.max_keys)\n"));

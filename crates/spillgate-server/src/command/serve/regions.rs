@@ -27,7 +27,7 @@ const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the regions are looked at for the log.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The log has at most one line of a kind in this time.
+/// While a failure lasts, it gets at most one line in this time. Each change of a region has a line of its own.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The other regions, and the thread that tells them.
@@ -141,11 +141,11 @@ fn lines(before: Option<&PeerStatus>, now: &PeerStatus) -> Vec<String> {
     match (was_cut_off, now.cut_off) {
         (false, Some(_)) => {
             let why = now.last_failure.as_ref().map(|(error, _)| format!(": {error}")).unwrap_or_default();
-            lines.push(format!("the region is cut off, so it and this region each admit shared limits alone{why}"));
+            lines.push(format!("the region is cut off, so it does not learn what this region admits{why}"));
         }
         // A pause ends the waiting for answers.
         (true, None) if now.is_paused => {}
-        (true, None) => lines.push("the region answers again".to_owned()),
+        (true, None) => lines.push("the region is heard again".to_owned()),
         (true, Some(_)) | (false, None) => {}
     }
     let differs = before.map(|before| before.differs).unwrap_or_default();
