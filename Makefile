@@ -58,6 +58,8 @@ show-regions-fair: ## What each region gets of a bucket that all use up, with an
 	scripts/show.sh regions-fair
 show-regions-faults: ## Cuts, kills, lost data, clocks, reloads, rights, clusters: the bound of each, and no late answer
 	scripts/show.sh regions-faults
+show-regions-deploy: ## Servers of three regions that end under load: every unit is charged; what kill -9 loses
+	scripts/show.sh regions-deploy
 show-regions-attack: ## Twenty times as many new keys as fit: bounded memory, exact counts, old keys are told all the time
 	scripts/show.sh regions-attack
 show-regions-slow-peer: ## A region whose Redis is busy, and a cluster with a dead node: who pays for it
