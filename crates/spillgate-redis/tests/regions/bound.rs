@@ -1,5 +1,7 @@
 //! What all regions admit together stays within the bounds of the guarantees, and does not if no region tells the others.
 
+#![allow(clippy::print_stdout, reason = "`make show-regions-...` shows what the runs print")]
+
 use std::time::Duration;
 
 use spillgate_core::{Algorithm, Quota};

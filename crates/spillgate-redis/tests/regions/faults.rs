@@ -1,5 +1,7 @@
 //! What faults change: each has the bound of the table in the guarantees, and no answer comes later than its deadline.
 
+#![allow(clippy::print_stdout, reason = "`make show-regions-...` shows what the runs print")]
+
 use std::time::Duration;
 
 use spillgate_core::{Quota, Regions};

@@ -111,7 +111,7 @@ fn ask(server: std::net::SocketAddr, seed: u64, seen: &Seen, ends: &AtomicBool) 
     let mut number = seed;
     while !ends.load(Ordering::Relaxed) {
         number += 1;
-        let (key, user) = (if number % 3 == 0 { "small" } else { "large" }, number % USERS);
+        let (key, user) = (if number.is_multiple_of(3) { "small" } else { "large" }, number % USERS);
         let body = format!(r#"{{"domain":"api","descriptors":[{{"{key}":"{user}"}}]}}"#);
         match http::request(server, "POST", "/v1/check", &[], &body) {
             Ok(answer) if answer.status == 200 => seen.admitted.lock().expect("no test panics").push(Instant::now()),
