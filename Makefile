@@ -58,6 +58,14 @@ show-regions-fair: ## What each region gets of a bucket that all use up, with an
 	scripts/show.sh regions-fair
 show-regions-faults: ## Cuts, kills, lost data, clocks, reloads, rights, clusters: the bound of each, and no late answer
 	scripts/show.sh regions-faults
+show-regions-deploy: ## Servers of three regions that end under load: every unit is charged; what kill -9 loses
+	scripts/show.sh regions-deploy
+show-regions-attack: ## Twenty times as many new keys as fit: bounded memory, exact counts, old keys are told all the time
+	scripts/show.sh regions-attack
+show-regions-slow-peer: ## A region whose Redis is busy, and a cluster with a dead node: who pays for it
+	scripts/show.sh regions-slow-peer
+show-regions-cost: ## What an entry costs a Redis, against a take; what a flood on a used-up key costs
+	scripts/show.sh regions-cost
 show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
 	scripts/show.sh late-answers
 show-eviction: ## A client that fills Redis with keys, for each policy of eviction, with store.new_keys on and off; its cost

@@ -163,7 +163,7 @@ case $name in
     scripts/setup.sh
     export MERGE_CHARGES="${MERGE_CHARGES:-20000}"
     tests "Charges of other regions, against the kernel" spillgate-redis --release --test main -- scripts::merge:: ;;
-  regions-bound | regions-fair | regions-faults)
+  regions-bound | regions-fair | regions-faults | regions-deploy | regions-attack | regions-slow-peer | regions-cost)
     scripts/setup.sh
     # REGIONS=all runs what `make test` leaves out, and REGIONS_SECONDS is how long each run lasts.
     export REGIONS=all REGIONS_SECONDS="${REGIONS_SECONDS:-20}"
@@ -174,6 +174,15 @@ case $name in
       *-bound) regions "What three regions admit together, with and without messages" regions::bound:: ;;
       *-fair) regions "What each of three regions gets" regions::fair:: ;;
       *-faults) regions "Faults of regions, lines, stores and clocks" regions::faults:: ;;
+      *-deploy) tests "Servers of three regions that end" spillgate-server --test main -- store::regions:: ;;
+      *-attack)
+        regions "A client that makes many keys" regions::attack::
+        tests "The tables are bounded" spillgate-limiter --release --lib -- regions::tests::ledger:: ;;
+      *-slow-peer)
+        regions "A busy region" a_busy_region
+        tests "How much is sent to a slow region" spillgate-limiter --release --lib -- regions::tests::pace:: \
+          a_slow_region_gets_less a_dead_node ;;
+      *-cost) regions "Entries against takes, and floods" an_entry_costs a_larger_flood ;;
     esac ;;
 
   # What happens when things break.

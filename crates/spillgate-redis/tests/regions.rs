@@ -4,7 +4,9 @@
 //! `make test` runs one bucket for ten seconds and one cut, because runs with real delays take minutes. `REGIONS=all` runs
 //! everything, as the targets `make show-regions-...` do. `REGIONS_SECONDS` sets how long a run lasts (default 10).
 
+mod attack;
 mod bound;
+mod cost;
 mod fair;
 mod faults;
 mod fleet;

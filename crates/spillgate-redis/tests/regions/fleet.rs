@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) has_share: bool,
     /// The deadline of each request. No answer may come much later.
     pub(crate) deadline: Duration,
+    /// By how many nanoseconds the clock of the first region's store is ahead.
+    pub(crate) ahead: i64,
     /// The last region has a cluster, of primaries with or without replicas. Its servers are reached without lines.
     pub(crate) cluster: Option<bool>,
     /// The user of other regions at each Redis. It has to exist there.
@@ -50,6 +52,7 @@ impl Default for Plan {
             max_keys: 4096,
             has_share: true,
             deadline: PATIENCE,
+            ahead: 0,
             cluster: None,
             user: None,
         }
@@ -362,6 +365,7 @@ impl Fleet {
         prepare(&places);
         let shifts = (0..REGIONS).map(|_| Shift::default()).collect();
         let mut fleet = Fleet { places, nodes: Vec::new(), lines: HashMap::new(), shifts, plan };
+        fleet.shift(0, plan.ahead);
         for region in 0..REGIONS {
             let mut nodes = Vec::new();
             for node in 0..NODES as usize {
@@ -413,9 +417,10 @@ impl Fleet {
         url
     }
 
-    /// Waits until every server has compared every other region.
+    /// Waits until every server has compared every other region that it may tell something.
     pub(crate) async fn until_compared(&self) {
-        let all = || self.running().all(|node| node.peers.status().iter().all(|peer| peer.is_compared));
+        let all =
+            || self.running().all(|node| node.peers.status().iter().all(|peer| peer.is_compared || peer.is_paused));
         until("all regions are compared", all).await;
     }
 

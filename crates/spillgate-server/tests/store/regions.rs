@@ -1,5 +1,7 @@
 //! Tests of servers in several regions, each with a Redis server of its own, that share a limit.
 
+mod deploy;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
