@@ -191,9 +191,8 @@ impl<'a> Chosen<'a> {
         if self.0.is_empty() {
             return String::new();
         }
-        let why =
-            "Only a range of what they want is known, for example because a request after a refusal can be a retry";
-        format!(" For {}, nobody can know it{}. {why}.", callers(self.0.len()), self.named(reading, true))
+        let why = "The lower number counts a request after a refusal as a retry, the higher one as a new request";
+        format!(" For {}, it depends{}. {why}.", callers(self.0.len()), self.named(reading, true))
     }
 }
 

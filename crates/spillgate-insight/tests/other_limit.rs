@@ -119,8 +119,7 @@ fn the_text_names_the_callers_that_another_limit_changes() {
         "{more}"
     );
     let unknown = text(&reading, 12);
-    let named =
-        format!("For 1 caller, nobody can know it: hash {refused} (4 refused units; 11 to 14 in 1m). Only a range");
+    let named = format!("For 1 caller, it depends: hash {refused} (4 refused units; 11 to 14 in 1m). The lower number");
     assert!(unknown.contains("no caller of the 1 refused in the last ") && unknown.contains(&named), "{unknown}");
     let less = text(&reading, 5);
     assert!(

@@ -45,9 +45,11 @@ const more = (number, what) => number > 0 && h('p.faint', `and ${plural(number, 
 
 const limitTable = (caption, entries, limits, output, again) => table('', caption, ['Limit', entries, 'Used', 'Left', 'Refuses', 'Do'], limits.map((one) => row(one, output, again)));
 
+const text = ({ message, help }) => `${message[0].toUpperCase()}${message.slice(1)}: ${help}`;
+
 // Limits that nobody has alone, and keys that are probably misspelt.
 const otherNodes = ({ shared, shared_left_out: left, unknown }, output, again) => [
-  ...unknown.map(({ message, help }) => h('p.warn', `${message[0].toUpperCase()}${message.slice(1)}: ${help}`)),
+  ...unknown.map((name) => h('p.warn', text(name))),
   shared.length > 0 && limitTable(h('caption', 'Limits that all callers share, if their requests have these entries'), 'Entries', shared, output, again),
   more(left, 'more shared limit')].filter(Boolean);
 
@@ -63,10 +65,11 @@ export function callerNodes(seen, output, again) {
     more(seen.unread_left_out, 'more rule')].filter(Boolean);
 }
 
-function sentence({ blocks, limits, shared, unused_left_out: unused }) {
+function sentence({ blocks, limits, shared, unknown, unused_left_out: unused }) {
   const refusing = limits.filter(isRefusing).length;
   const by = [blocks.length && plural(blocks.length, 'block'), refusing && plural(refusing, 'limit')].filter(Boolean);
   if (by.length) return ['bad', `Refused now by ${by.join(' and ')}`];
+  if (!limits.length && unknown.length) return ['warn', text(unknown[0])];
   const may = shared.filter(isRefusing).length;
   if (may) return ['warn', `Nothing with these values refuses now, but ${plural(may, 'shared limit')} may`];
   if (!limits.length && unused) return ['good', `No block has these values, and they have used nothing of ${plural(unused, 'limit')} now`];

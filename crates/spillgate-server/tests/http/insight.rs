@@ -84,7 +84,7 @@ fn insight_says_what_another_limit_would_change() {
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert!(text(4).contains(" For 1 caller, nobody can know it: hash "), "{}", text(4));
+    assert!(text(4).contains(" For 1 caller, it depends: hash "), "{}", text(4));
     assert_eq!(limit(&app, "/insight", "user_id")["with_limit"], Value::Null, "nobody has asked");
     assert_eq!(with(0), Value::Null);
     assert_eq!(with(u64::MAX), Value::Null);
