@@ -179,7 +179,7 @@ case $name in
         regions "A client that makes many keys" regions::attack::
         tests "The tables are bounded" spillgate-limiter --release --lib -- regions::tests::ledger:: ;;
       *-slow-peer)
-        regions "A busy region" a_busy_region
+        regions "A busy region, and a cluster with a node that stands still" a_busy_region a_node_of_a_cluster
         tests "How much is sent to a slow region" spillgate-limiter --release --lib -- regions::tests::pace:: \
           a_slow_region_gets_less a_dead_node ;;
       *-cost) regions "Entries against takes, and floods" an_entry_costs a_larger_flood ;;

@@ -21,7 +21,7 @@ const CALLERS: u128 = 64;
 
 /// Every unit is told at once, and all of a key in one span.
 fn limit() -> Quota {
-    shared(Quota::token_bucket(360_000, Duration::from_secs(3600)).burst(100))
+    shared(Quota::token_bucket(8_640_000, Duration::from_secs(86_400)).burst(100))
 }
 
 /// Takes a unit. Returns when it was admitted, and how many keys the server then held.
@@ -130,8 +130,8 @@ async fn new_keys_fill_no_memory_and_an_old_key_is_told_all_the_time() {
             if is_lost {
                 continue;
             }
-            let (mut old, _) = fleet.nodes[0][0].delays(peer, &attack.old);
-            let (mut new, unknown) = fleet.nodes[0][0].delays(peer, &attack.new);
+            let (mut old, _) = fleet.nodes[0][0].delays(peer, &attack.old, 0);
+            let (mut new, unknown) = fleet.nodes[0][0].delays(peer, &attack.new, 0);
             assert!(unknown as u64 <= untold, "{unknown} new keys are not told");
             let (of_old, of_new) = (middle(&mut old), middle(&mut new));
             println!(

@@ -2,10 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "`make show-regions-...` shows what the runs print")]
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use spillgate_core::{Quota, Regions};
 use spillgate_redis::StoreErrorKind;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::regions::fleet::{Answer, Fleet, Load, Pace, Plan, REGIONS, SECRET, Stream, name, shared};
 use crate::regions::line::{Fault, Weather};
@@ -14,7 +16,7 @@ use crate::regions::requests::{
 };
 use crate::regions::{now_ns, run_time, runs_all};
 use crate::support::cluster::{begin_move, finish_move, role, slot};
-use crate::support::common::until;
+use crate::support::common::{PATIENCE, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -455,4 +457,63 @@ async fn a_failover_costs_one_capacity() {
         load.until_more(&[0, 1], 20).await;
     })
     .await;
+}
+
+/// A node of a cluster stands still, while 1,500 keys are used of which each server tells a unit in each second. The keys of
+/// the other nodes are told as soon as in a region without a fault.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_a_cluster_that_stands_still_delays_its_own_keys_only() {
+    const KEYS: u128 = 1500;
+    if !runs_all() {
+        return;
+    }
+    let fleet = Fleet::start(Plan { cluster: Some(false), deadline: PATIENCE, ..plan() }).await;
+    fleet.until_compared().await;
+    // All units of a day are in one span.
+    let quota = shared(Quota::token_bucket(8_640_000, 86_400 * SECOND).burst(100));
+    let nodes = fleet.places[2].servers();
+    let key = |number: u128| (number + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let is_of_frozen: HashMap<u128, bool> =
+        (0..KEYS).map(key).map(|key| (key, slot(&nodes[0], key, &quota) <= 5460)).collect();
+    nodes[0].freeze();
+    // Each total of the frozen node has to be late once.
+    let mut units = Vec::new();
+    for round in 0..12 {
+        let begun = Instant::now();
+        for part in 0..10 {
+            let some = (0..KEYS).filter(|number| number % 10 == part).map(key);
+            let takes = some.map(async |key| (key, fleet.nodes[0][0].take(key, &quota, 1).await));
+            for (key, answer) in futures_util::future::join_all(takes).await {
+                if let Answer::Decided(true, _, at) = answer {
+                    units.push((key, at, round));
+                }
+            }
+            sleep_until(begun + SECOND / 10 * (u32::try_from(part).expect("small") + 1)).await;
+        }
+    }
+    sleep(SECOND).await;
+    let told = |peer, is_frozen: bool| {
+        let own: Vec<(u128, u64)> = units.iter().map(|(key, at, _)| (*key, *at)).collect();
+        let chosen = own.into_iter().filter(|(key, _)| is_of_frozen[key] == is_frozen).collect::<Vec<_>>();
+        let later = units.iter().find(|(.., round)| *round == 7).map_or(0, |(_, at, _)| *at);
+        fleet.nodes[0][0].delays(peer, &chosen, later)
+    };
+    let (mut healthy, unknown) = told(2, false);
+    let (mut other, _) = told(1, false);
+    let (frozen, not_told) = told(2, true);
+    nodes[0].thaw();
+    healthy.sort_unstable();
+    other.sort_unstable();
+    let middle = |delays: &[Duration]| delays[delays.len() / 2];
+    println!(
+        "a frozen node, from the seventh second on: D of healthy nodes {:.0?} at most {:.0?}, {unknown} unknown; of another region {:.0?} \
+         at most {:.0?}; of the frozen node {} told, {not_told} not",
+        middle(&healthy),
+        healthy[healthy.len() - 1],
+        middle(&other),
+        other[other.len() - 1],
+        frozen.len()
+    );
+    assert!(middle(&healthy) < 3 * middle(&other), "the keys of healthy nodes wait for those of the frozen one");
+    fleet.until_told().await;
 }

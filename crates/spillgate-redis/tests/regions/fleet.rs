@@ -152,6 +152,8 @@ struct Watched {
     store: RedisStore,
     peer: usize,
     shift: Shift,
+    /// The round trip, if there is no line to the store.
+    away: Duration,
     acknowledged: Arc<Mutex<Vec<Acknowledged>>>,
 }
 
@@ -166,6 +168,8 @@ impl ChargedStore for Watched {
         charges: &[Charge<'_>],
         results: &mut [Charged],
     ) -> Result<(), StoreError> {
+        sleep(self.away).await;
+        let within = within.saturating_sub(self.away);
         self.store.charge_at(shifted(&self.shift), within, charges, results).await?;
         let at = now_ns();
         let is_known = |result: &Charged| matches!(result, Charged::New | Charged::Known | Charged::Ended);
@@ -383,7 +387,11 @@ impl Fleet {
             let url = self.url_of_peer((region, node, peer)).await;
             let store = RedisStore::new(&peer_settings(&url)).expect("the URL is valid");
             let (shift, acknowledged) = (Arc::clone(&self.shifts[peer]), Arc::clone(&acknowledged));
-            peers.push((name(peer), Watched { store, peer, shift, acknowledged }));
+            let away = match self.places[peer] {
+                Place::Single(_) => Duration::ZERO,
+                Place::Cluster(_) => self.plan.weather.round_trip,
+            };
+            peers.push((name(peer), Watched { store, peer, shift, away, acknowledged }));
         }
         let options = Options {
             region: name(region),
@@ -578,22 +586,26 @@ impl Node {
 }
 
 impl Node {
-    /// Returns how long each of these units, each of a key and a time, waited until a region had acknowledged its key, and of
-    /// how many that is unknown. Totals of a key grow, so the first acknowledgement after a unit that is large enough counts.
-    pub(crate) fn delays(&self, peer: usize, units: &[(u128, u64)]) -> (Vec<Duration>, usize) {
+    /// Returns how long each of these units, each of a key and a time that is not before `since`, waited until a region had
+    /// acknowledged its key, and of how many that is unknown. All units of a key have to be in one span.
+    pub(crate) fn delays(&self, peer: usize, units: &[(u128, u64)], since: u64) -> (Vec<Duration>, usize) {
         let mut told: HashMap<u128, Vec<(u64, u64)>> = HashMap::new();
         for one in self.acknowledged.lock().expect("no test panics").iter().filter(|one| one.peer == peer) {
             told.entry(one.key).or_default().push((one.at, one.total));
         }
-        let (mut totals, mut delays): (HashMap<u128, u64>, _) = (HashMap::new(), Vec::new());
+        let (mut totals, mut delays, mut number): (HashMap<u128, u64>, _, _) = (HashMap::new(), Vec::new(), 0);
         for (key, at) in units {
             let total = totals.entry(*key).or_default();
             *total += 1;
+            if *at < since {
+                continue;
+            }
+            number += 1;
             let after =
                 told.get(key).into_iter().flatten().filter(|(known_at, known)| known_at > at && *known >= *total);
             delays.extend(after.map(|(known_at, _)| Duration::from_nanos(known_at - at)).min());
         }
-        let unknown = units.len() - delays.len();
+        let unknown = number - delays.len();
         (delays, unknown)
     }
 }
