@@ -134,7 +134,7 @@ mod tests {
         assert!(shown(bytes, 8, 1)[0].starts_with("in each window: "));
         let day = Duration::from_secs(86_400);
         let bytes = shown(Quota::token_bucket(100_000_000_000, day).build().expect("valid"), 3, 2);
-        assert!(bytes[2].starts_with("in the long run: at most 105,"), "{bytes:?}");
+        assert!(bytes[2].starts_with("in the long run: at most 104,"), "{bytes:?}");
         let window = shown(Quota::fixed_window(600, minute).build().expect("valid"), 2, 1);
         assert_eq!(window[0], "in each window: 600 + 29 untold + what one region admits in 500ms; at worst 1,200");
         assert_eq!(window[3], "a region cut off: about twice the limit, until it is heard again");

@@ -456,7 +456,8 @@ async function flat() {
   }
   const [first, last] = [samples[0], samples.at(-1)];
   assert.ok(last.data < first.data * 1.05, 'the data grew');
-  assert.ok(last.nodes <= first.nodes + 10, 'the document grew');
+  // A notice or a reason can come meanwhile. One node for each hundred updates would be too many.
+  assert.ok(last.nodes < first.nodes + 36, 'the document grew');
 }
 
 // The first line names what needs attention, in the order of docs/src/operating/page.md, and no badge says something else.

@@ -285,7 +285,7 @@ fn validate_says_what_regions_admit_together() {
     let output = folder.run("validate --config eu.yaml");
     let expected = "
 api: user_id  600 per minute, token bucket, burst 600, shared by 3 regions (eu, us, ap)
-  at once           600 + 24 guaranteed + 24 untold + what two regions admit in 500ms; at worst 1,824
+  at once           600 + 24 guaranteed + 24 untold + what two regions admit in 500ms; at worst 1,824, if requests cost 1
   each region       at least 200 per minute if it asks for more, whatever the others do
   in the long run   at most 624 per minute (up to 24 units stay untold)
   a region cut off  about twice the limit and the guaranteed shares, until it is heard again
