@@ -9,12 +9,14 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 
+use serde_json::{Value, json};
+
 use crate::cli_support::{Folder, signal};
+use crate::store::fleet::LONG_DEADLINE;
 use crate::support::events::EventStream;
 use crate::support::redis::Redis;
 use crate::support::spillgate::{REGIONS, Spillgate};
 use crate::support::{eventually, http};
-use serde_json::{Value, json};
 
 const RULES: &str = "domain: api
 descriptors:
@@ -194,7 +196,7 @@ fn of_regions(api: &Api, folder: &Folder) {
     let tokens = ["--admin-token-file", &write, "--admin-read-token-file", &read];
     let store =
         ["--store", &url, "--store-expected-nodes", "1", "--store-key-secret-file", &secret, "--allow-grpc", "[]"];
-    let other = Api::start(folder, &[&tokens[..], &store, &REGIONS].concat());
+    let other = Api::start(folder, &[&tokens[..], &store, &LONG_DEADLINE, &REGIONS].concat());
     let pause =
         |verb: &str| other.ask("POST", &format!("/regions/us/{verb}"), "write", "{}", 200)["region"]["paused"].clone();
     assert_eq!(["pause", "resume"].map(pause), [true, false]);
@@ -208,7 +210,8 @@ fn of_regions(api: &Api, folder: &Folder) {
         let answer = http::request(other.server.admin(), "POST", "/reset", &[("authorization", "Bearer write")], body);
         (answer.is_ok_and(|answer| answer.status == 200)).then_some(())
     });
-    assert_eq!(other.ask("POST", "/reset", "write", body, 200), json!({"reset": 1, "reset_also_in": ["us"]}));
+    let reset = other.ask("POST", "/reset", "write", body, 200);
+    assert_eq!((&reset["reset"], &reset["reset_also_in"]), (&json!(1), &json!(["us"])));
     api.checked.borrow_mut().append(&mut other.checked.borrow_mut());
 }
 
