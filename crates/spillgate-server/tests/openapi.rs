@@ -12,7 +12,6 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::cli_support::{Folder, signal};
-use crate::store::fleet::LONG_DEADLINE;
 use crate::support::events::EventStream;
 use crate::support::redis::Redis;
 use crate::support::spillgate::{REGIONS, Spillgate};
@@ -196,7 +195,7 @@ fn of_regions(api: &Api, folder: &Folder) {
     let tokens = ["--admin-token-file", &write, "--admin-read-token-file", &read];
     let store =
         ["--store", &url, "--store-expected-nodes", "1", "--store-key-secret-file", &secret, "--allow-grpc", "[]"];
-    let other = Api::start(folder, &[&tokens[..], &store, &LONG_DEADLINE, &REGIONS].concat());
+    let other = Api::start(folder, &[&tokens[..], &store, &["--store-deadline", "30s"], &REGIONS].concat());
     let pause =
         |verb: &str| other.ask("POST", &format!("/regions/us/{verb}"), "write", "{}", 200)["region"]["paused"].clone();
     assert_eq!(["pause", "resume"].map(pause), [true, false]);

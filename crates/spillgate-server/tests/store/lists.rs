@@ -468,8 +468,8 @@ fn what_other_programs_write_into_the_list_is_left_out() {
         assert!(is_blocked(server.http(), "7") && !is_blocked(server.http(), "10"));
     }
     // A version of another program ends all blocks. Without it, the server would write its copy back.
-    redis.run(&["del", BLOCKS, VERSION]);
-    redis.run(&["set", VERSION, "cleared"]);
+    let clear = "redis.call('del', KEYS[1], KEYS[2]) return redis.call('set', KEYS[2], 'cleared')";
+    redis.run(&["eval", clear, "2", BLOCKS, VERSION]);
     until_blocked(&server, "7", false);
     block(&server, "7", "1h");
 }
