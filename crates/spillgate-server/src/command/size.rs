@@ -96,7 +96,7 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
     if let Some(regions) = size.regions.and_then(Regions::new) {
         let window = build(Quota::fixed_window(size.limit, size.window))?;
         return [(bucket, interval), (window, size.window.as_secs_f64()), (counter, 2.0 * size.window.as_secs_f64())]
-            .map(|(quota, life)| shared(&quota, regions, life, live).map_err(invalid))
+            .map(|(quota, life)| shared(size, &quota, regions, live(life)).map_err(invalid))
             .into_iter()
             .collect();
     }
@@ -104,16 +104,18 @@ fn rows(size: &Size) -> Result<Vec<Row>, Problem> {
 }
 
 /// Returns the memory in the store of each region for a limit that regions share. A key has a state there, and a hash with
-/// what the servers of the other regions have told. `life` is that of a state, and `live` returns how many keys are in use
-/// at a time if a unit lasts so many seconds.
-fn shared(quota: &Quota, regions: Regions, life: f64, live: impl Fn(f64) -> f64) -> Result<Row, QuotaError> {
+/// what the servers of the other regions have told, for each span in which it is used. `states` is how many states there are
+/// at a time.
+fn shared(size: &Size, quota: &Quota, regions: Regions, states: f64) -> Result<Row, QuotaError> {
     let quota = quota.across(AcrossRegions::Shared(regions))?;
-    let told = Duration::from_nanos(quota.span_life_ns(quota.span(Time::EPOCH))) + HASH_OUTLIVES;
-    let (states, hashes) = (live(life), live(told.as_secs_f64()));
+    let span = quota.span(Time::EPOCH);
+    let told = Duration::from_nanos(quota.span_life_ns(span)) + HASH_OUTLIVES;
+    let begun_a_second = (size.rate as f64).min(size.keys as f64 / Duration::from_nanos(span.length_ns).as_secs_f64());
+    let hashes = begun_a_second * told.as_secs_f64();
     Ok(Row {
         representation: "redis, each region",
         algorithm: quota.algorithm().as_str(),
-        keys_at_once: Some(states.max(hashes).ceil() as u64),
+        keys_at_once: Some(states.max(hashes.min(size.keys as f64)).ceil() as u64),
         bytes: (states * BYTES_IN_REDIS + hashes * BYTES_OF_HASH).ceil() as u64,
         wrong_refusals: 0.0,
         fault: None,
@@ -396,7 +398,10 @@ mod tests {
         assert_eq!(rows.len(), 3);
         assert!(advice(&size, recommended(&size, &rows)).contains("across_regions: shared"));
         let few = Size { keys: 10, ..size };
-        assert!(super::rows(&few).expect("valid").iter().all(|row| row.bytes <= 10 * 377 + 1));
+        // A key that is used all the time has a hash for each span of which something can still be told.
+        assert!(super::rows(&few).expect("valid").iter().all(|row| row.bytes <= 10 * (177 + 200 * 130 / 60 + 1)));
+        let few = super::rows(&few).expect("valid");
+        assert!(row(&few, "redis, each region", "token_bucket").bytes > 10 * 2 * 200, "two hashes and more");
     }
 
     #[test]
