@@ -58,18 +58,25 @@ function confirmAll(time) {
 // row keeps its height until the pointer has left it.
 function endButton(text, of, output, end) {
   const node = button([text, h('span.unseen', of)], output, async () => {
+    const isUnderPointer = node.matches(':hover');
     const done = await end();
     const row = node.closest('tr');
     if (row) {
-      const [hadFocus, isUnderPointer, height] = [row.contains(document.activeElement), row.matches(':hover'), row.offsetHeight];
+      const [hadFocus, height] = [row.contains(document.activeElement), row.offsetHeight];
       const cell = h('td', { colspan: row.children.length });
       cell.style.height = `${height}px`;
       row.replaceChildren(cell);
       row.className = 'gone';
-      // The browser finds out only with the next frame that the pointer is on the new cell. An update can come before.
+      // The browser finds out only with the next frame that the pointer is on the new cell, and an update can come before. What was
+      // done is said above the list, which can move the row away: only a pointer that moves leaves it.
       if (isUnderPointer) {
         row.classList.add('held');
-        row.addEventListener('pointerleave', () => row.classList.remove('held'), { once: true });
+        const leave = ({ target }) => {
+          if (row.contains(target)) return;
+          row.classList.remove('held');
+          removeEventListener('pointermove', leave);
+        };
+        addEventListener('pointermove', leave);
       }
       // For people who use the keyboard, the focus goes to the title of the list.
       if (hadFocus) focusTitle(row);

@@ -174,8 +174,12 @@ fn checked(size: &Size, mut row: Row) -> Row {
     row
 }
 
-/// Returns the best representation that works: an exact one if it is small, then a sketch, then the smallest one.
+/// Returns the best representation that works: an exact one if it is small, then a sketch, then the smallest one. Of a limit
+/// that regions share, the bucket: only a bucket pays back what was too much, and has a guaranteed share.
 fn recommended<'r>(size: &Size, rows: &'r [Row]) -> Option<&'r Row> {
+    if size.regions.is_some() {
+        return rows.iter().find(|row| row.algorithm == "token_bucket" && row.fault.is_none());
+    }
     let usual = size.memory.unwrap_or(USUAL_BYTES);
     let working = || rows.iter().filter(|row| row.fault.is_none());
     let small = || working().filter(|row| row.is_local && row.bytes <= usual);
