@@ -270,7 +270,8 @@ export function open([domain = '', ...parts]) {
       return;
     }
     if (isReady && given.length && given.flat(2).every(Boolean)) form.requestSubmit();
-    else if (isReady) [...list.querySelectorAll('input')].find((input) => !input.value)?.focus();
+    // Somebody who types into another field already keeps the focus.
+    else if (isReady && !document.activeElement.matches('input, select, button')) [...list.querySelectorAll('input')].find((input) => !input.value)?.focus();
     if (rules && domain && domains.value !== domain) showDone(output, `The rules have no domain ${domain} now.`);
   });
   readRules();
