@@ -50,6 +50,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn time_to_send_the_answer_is_left_of_the_timeout_of_a_caller() {
+        let came = Instant::now();
+        let ends = |text: &str| {
+            let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
+            CallDeadline::of(&headers, came).0
+        };
+        assert_eq!(ends("50m"), Some(came + Duration::from_millis(46)));
+        assert_eq!([ends("4m"), ends("1u")], [Some(came); 2], "nothing is left to wait");
+        assert_eq!(ends("soon"), None);
+    }
+
+    #[test]
     fn a_field_is_up_to_eight_digits_and_a_unit() {
         let read = |text: &str| timeout(text.as_bytes()).map(|timeout| timeout.as_nanos());
         let units = ["2H", "2M", "2S", "2m", "2u", "2n", "99999999H", "00000001S"].map(read);
