@@ -269,11 +269,10 @@ impl Other<'_> {
         }
         let got = &self.reading.top_allowed;
         let time = self.reading.now_ns.saturating_add(1).saturating_sub(got.since_ns);
-        // The time touches one window more than it has, and one more at the other end.
-        let windows =
-            time as f64 / self.model.window_ns.max(1) as f64 + if self.model.has_windows() { 2.0 } else { 0.0 };
-        let burst = if self.model.has_windows() { 0.0 } else { self.burst };
-        let most = if self.model.has_windows() { self.burst } else { self.limit } * windows + burst;
+        let windows = time as f64 / self.model.window_ns.max(1) as f64;
+        // At both ends, the time can touch a window that is only partly in it. A bucket has its burst instead.
+        let most =
+            if self.model.has_windows() { self.burst * (windows + 2.0) } else { self.limit * windows + self.burst };
         self.model.window_ns > 0 && got.units_of(caller.id) as f64 > most
     }
 
