@@ -4,6 +4,7 @@
 //! keeps to it, only if both figures say so. Callers count by their refused units, so that one caller with most of them
 //! counts more than many that were refused once.
 
+use super::kinds::{Kind, Kinds, Minutes, kind_of};
 use super::model::{Counting, Model};
 use super::reading::{Reading, SampledCaller, Span, TopCaller};
 use super::refused::{MOST, Refused, capital};
@@ -39,8 +40,6 @@ const ASKS_TIMES: f64 = 1.2;
 const NEVER_PASSES: f64 = 0.05;
 /// A limit is effective if it refuses at most this share of its callers, and of the units.
 const REFUSES_LITTLE: f64 = 0.10;
-/// In a minute, many callers were above the rate if there were at least this many times as many as in any other.
-const MANY_ABOVE: f64 = 0.2;
 
 /// A verdict with its reason, and with a better limit if there is one.
 pub(super) struct Judged {
@@ -48,46 +47,6 @@ pub(super) struct Judged {
     pub(super) who: Who,
     pub(super) reason: String,
     pub(super) suggested: Option<Suggested>,
-}
-
-/// What a refused caller asks for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    /// More than the rate in most of the minutes in which it asked.
-    Above,
-    /// More than the rate, but not in most of these minutes.
-    AboveForShort,
-    /// Never more than the rate, but too much at once.
-    Bursty,
-    /// It got so little of the rate that it was refused for what it asked at once or for a short time, or for repeating
-    /// this.
-    Spare,
-    Unknown,
-}
-
-/// How many refused units those callers have that are of each kind, among the callers that decide the verdict.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kinds {
-    all: f64,
-    above: f64,
-    above_for_short: f64,
-    bursty: f64,
-    spare: f64,
-    /// The units of callers with many times what the limit could allow. These callers are also in `above`.
-    heavy: f64,
-}
-
-/// What is known of the minutes of the last hour in which there were requests.
-#[derive(Clone, Copy, Debug, Default)]
-struct Minutes {
-    /// The number of minutes with requests.
-    asked: usize,
-    /// How many minutes ago the first minute with requests was.
-    first: usize,
-    /// The number of minutes in which many callers were above the rate: a lower and an upper bound.
-    above: (usize, usize),
-    /// How many minutes ago the last of them was: a lower and an upper bound.
-    last_above: (usize, usize),
 }
 
 /// Everything that the verdict is made of.
@@ -639,76 +598,6 @@ fn used_share(caller: &SampledCaller, model: &Model) -> (f64, f64) {
 /// Returns whether a caller asked in enough minutes.
 fn is_often(caller: &SampledCaller) -> bool {
     caller.asked_minutes.count_ones() as usize >= MIN_MINUTES
-}
-
-/// Returns what a refused caller of the sample asks for, by its demand. Minutes in which it is not known whether the
-/// caller was above the rate count in neither direction.
-fn kind_of(caller: &SampledCaller, burst: f64) -> Kind {
-    let minutes = |minutes: u64| 2 * (minutes & caller.asked_minutes).count_ones();
-    let asked = caller.asked_minutes.count_ones();
-    // With windows, the lower figure only says that each window refused. So the caller must also have asked for enough.
-    let asked_more = caller.burst.1.is_none_or(|units| units as f64 > burst);
-    if caller.above_lower && minutes(caller.above_minutes) >= asked && asked_more {
-        return Kind::Above;
-    }
-    match (caller.above_upper, caller.paid) {
-        (true, _) if minutes(caller.above_minutes_upper) < asked => Kind::AboveForShort,
-        (false, true) => Kind::Bursty,
-        _ => Kind::Unknown,
-    }
-}
-
-impl Kinds {
-    fn add(&mut self, units: f64, kind: Kind, is_heavy: bool) {
-        self.all += units;
-        match kind {
-            Kind::Above => self.above += units,
-            Kind::AboveForShort => self.above_for_short += units,
-            Kind::Bursty => self.bursty += units,
-            Kind::Spare => self.spare += units,
-            Kind::Unknown => {}
-        }
-        if is_heavy {
-            self.heavy += units;
-        }
-    }
-
-    /// Returns the units of callers that can be judged.
-    fn judged(&self) -> f64 {
-        self.above + self.above_for_short + self.bursty + self.spare
-    }
-}
-
-impl Minutes {
-    fn of(callers: &[SampledCaller]) -> Minutes {
-        let mut minutes = Minutes::default();
-        let above = |of: fn(&SampledCaller) -> u64| {
-            let in_minute = |minute: usize| {
-                let is_above = |caller: &&SampledCaller| (of(caller) & caller.asked_minutes) >> minute & 1 == 1;
-                callers.iter().filter(|caller| caller.refused).filter(is_above).count()
-            };
-            let counts: Vec<usize> = (0..u64::BITS as usize).map(in_minute).collect();
-            let enough = (MANY_ABOVE * counts.iter().max().copied().unwrap_or(0) as f64).max(1.0);
-            move |minute: usize| counts[minute] as f64 >= enough
-        };
-        let (lower, upper) = (above(|caller| caller.above_minutes), above(|caller| caller.above_minutes_upper));
-        for minute in (0..u64::BITS as usize).rev() {
-            if !callers.iter().any(|caller| caller.asked_minutes >> minute & 1 == 1) {
-                continue;
-            }
-            minutes.first = minutes.first.max(minute);
-            minutes.asked += 1;
-            if lower(minute) {
-                minutes.above.0 += 1;
-                minutes.last_above.1 = minute;
-            }
-            if upper(minute) {
-                minutes.above.1 += 1;
-                minutes.last_above.0 = minute;
-            }
-        }
-        minutes
-    }
 }
 
 /// Cuts a number to one digit after the point, or to none if it is large.

@@ -33,6 +33,7 @@ mod counts;
 mod demand;
 mod fillers;
 mod judge;
+mod kinds;
 mod model;
 mod name;
 mod other_limit;
