@@ -1,5 +1,8 @@
 //! The scenarios: which servers are compared, on which cores they run, and which requests they get.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -30,6 +33,9 @@ pub(crate) enum Scenario {
     /// gRPC on many connections with two workers, a million callers: spillgate with ten clients of its admin listener
     /// against spillgate without them. Both watch their callers
     Admin,
+    /// gRPC on one connection with a shared store: spillgate with a limit that three regions share, against spillgate with the
+    /// same limit for each region
+    Regions,
     /// gRPC on one connection: spillgate with sketches against spillgate with exact states
     Sketch,
 }
@@ -89,6 +95,9 @@ impl Scenario {
                 let admin_clients = watched.admin.map(AdminClients::start);
                 Ok(vec![start("no client of the admin listener")?, Server { admin_clients, ..watched }])
             }
+            Scenario::Regions => {
+                Ok(vec![self.region(cli, "one limit for all regions", "shared")?, self.region(cli, "each region its own", "each")?])
+            }
             Scenario::Sketch => {
                 let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
                 Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
@@ -108,7 +117,7 @@ impl Scenario {
             | Scenario::InsightRefused
             | Scenario::Admin => self.spillgate(cli, name, program, settings, RLS),
             Scenario::Http => self.spillgate(cli, name, program, settings, CHECK),
-            Scenario::Shared => self.shared(cli, name, program, settings),
+            Scenario::Shared | Scenario::Regions => self.shared(cli, name, program, settings),
         }
     }
 
@@ -119,6 +128,28 @@ impl Scenario {
         // The deadline is long, so that an answer that comes late on a busy machine is not an error.
         let store = ["--store", &url, "--store-expected-nodes", "1", "--store-deadline", "1s"];
         Ok(self.spillgate(cli, name, program, &[&store, settings].concat(), RLS)?.with(redis))
+    }
+
+    /// Starts spillgate as one of three regions, with a Redis for each. `default` is what a limit means for all of them.
+    fn region(self, cli: &Cli, name: &str, default: &str) -> Result<Server, String> {
+        let start = || Redis::start(cli.client_core, free_address()?, &[]);
+        let (own, others) = (start()?, [start()?, start()?]);
+        let secret = std::env::temp_dir().join(format!("spillgate-bench-secret-{}", std::process::id()));
+        private_file(&secret, "a secret of this benchmark only").map_err(|e| format!("{}: {e}", secret.display()))?;
+        let (url, secret) = (own.url(), secret.display().to_string());
+        let peers = format!("us={},ap={}", others[0].url(), others[1].url());
+        let settings = [
+            ["--store", &url],
+            ["--store-expected-nodes", "2"],
+            ["--store-deadline", "1s"],
+            ["--store-key-secret-file", &secret],
+            ["--regions-name", "eu"],
+            ["--regions-peers", &peers],
+            ["--regions-default", default],
+            ["--allow-grpc", "[]"],
+        ];
+        let server = self.spillgate(cli, name, &cli.spillgate, &settings.concat(), RLS)?;
+        Ok(Server { redis: Some(own), regions: others.into(), ..server })
     }
 
     fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {
@@ -168,7 +199,7 @@ impl Scenario {
     /// Returns the file of rules that spillgate serves.
     fn rules(self, cli: &Cli) -> &Path {
         match self {
-            Scenario::Shared => &cli.shared_rules,
+            Scenario::Shared | Scenario::Regions => &cli.shared_rules,
             Scenario::InsightRefused => &cli.refusing_rules,
             _ => &cli.rules,
         }
@@ -239,7 +270,7 @@ impl Scenario {
     /// Returns the number of connections of the client, and the number of requests in flight on all of them.
     pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
         match self {
-            Scenario::Grpc | Scenario::Shared | Scenario::Sketch => (1, cli.concurrency),
+            Scenario::Grpc | Scenario::Shared | Scenario::Regions | Scenario::Sketch => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
             // Four requests are in flight on each connection, as if many proxies were connected.
             Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => {
@@ -258,6 +289,10 @@ impl Scenario {
                 "gRPC, {in_flight} requests in flight on one connection, server on one core; each server has a \
                 Redis on the client's core; token buckets"
             ),
+            Scenario::Regions => format!(
+                "gRPC, {in_flight} requests in flight on one connection, server on one core; each server has three Redis \
+                servers on the client's core; token buckets"
+            ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
             Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => format!(
                 "gRPC, {in_flight} requests in flight on {connections} connections; the server and the client share two cores"
@@ -271,4 +306,9 @@ fn knows_insight(program: &Path) -> Result<bool, String> {
     let help = Command::new(program).args(["serve", "--help"]).output();
     let help = help.map_err(|error| format!("{}: {error}", program.display()))?;
     Ok(String::from_utf8_lossy(&help.stdout).contains("--insight-max-callers"))
+}
+
+/// Writes a file that only its owner can read.
+fn private_file(path: &Path, text: &str) -> std::io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }

@@ -118,7 +118,7 @@ impl Verdict {
             allowed,
             binding,
             retry_after: binding.filter(|_| !allowed).map_or(Wait::NONE, |i| decisions[i].retry_after),
-            delay_ns: enforced.filter(|_| allowed).map(|(_, decision)| decision.delay_ns).max().unwrap_or(0),
+            delay_ns: if allowed { enforced.fold(0, |most, (_, decision)| decision.delay_ns.max(most)) } else { 0 },
             now,
             source: Source::Store,
         }

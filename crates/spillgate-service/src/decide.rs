@@ -72,7 +72,7 @@ impl<C: Clock> Service<C> {
         } else {
             self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
         };
-        let verdict = decided.map_err(|error| self.failed(begun, with_place(error, &plan)))?;
+        let verdict = decided.map_err(|error| self.failed_as_planned(begun, error, &plan))?;
         let statuses = answer::statuses(&plan, &decisions);
         let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
         self.count(now, client.protocol, loaded, request, view);
@@ -157,6 +157,22 @@ impl<C: Clock> Service<C> {
         self.rejected(error)
     }
 
+    /// Does what [`failed`](Service::failed) does. If regions share a limit of the plan, and it does not support what the
+    /// request asks, the error names this limit.
+    #[cold]
+    #[inline(never)]
+    fn failed_as_planned(&self, begun: Option<Instant>, error: ServiceError, plan: &Plan<'_>) -> ServiceError {
+        self.failed(
+            begun,
+            match error {
+                ServiceError::BadRequest(text) if plan.hits.iter().any(|hit| not_supported(hit).is_some()) => {
+                    ServiceError::BadRequest(format!("{}: {text}", place_of(plan, |limit| limit.quota.is_shared())))
+                }
+                error => error,
+            },
+        )
+    }
+
     /// Counts a request that was not decided, and returns its error. Protocols call this function for errors that they
     /// find themselves, such as a body that is not JSON.
     #[cold]
@@ -169,16 +185,5 @@ impl<C: Clock> Service<C> {
             self.log.rejected(self.limiter.now(), &error);
         }
         error
-    }
-}
-
-/// Names the limit that regions share, if it does not support what the request asks.
-#[cold]
-fn with_place(error: ServiceError, plan: &Plan<'_>) -> ServiceError {
-    match error {
-        ServiceError::BadRequest(text) if plan.hits.iter().any(|hit| not_supported(hit).is_some()) => {
-            ServiceError::BadRequest(format!("{}: {text}", place_of(plan, |limit| limit.quota.is_shared())))
-        }
-        error => error,
     }
 }

@@ -267,13 +267,19 @@ impl<C: Clock> Service<C> {
     #[inline]
     pub(super) fn watch(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         if loaded.watches_callers() {
-            watch_all(now, loaded, request, answer);
-            if !loaded.insights.fillers.is_empty() {
-                self.count_fillers(now, loaded, request, answer);
-            }
-            if self.seekers.are_waiting() {
-                self.answer_seekers(request, answer);
-            }
+            self.watch_callers(now, loaded, request, answer);
+        }
+    }
+
+    /// It is not inlined, so that a decision without insight has the registers for itself.
+    #[inline(never)]
+    fn watch_callers(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+        watch_all(now, loaded, request, answer);
+        if !loaded.insights.fillers.is_empty() {
+            self.count_fillers(now, loaded, request, answer);
+        }
+        if self.seekers.are_waiting() {
+            self.answer_seekers(request, answer);
         }
     }
 }

@@ -222,7 +222,12 @@ impl Open {
         let Open { activity, bytes } = self;
         let (mut answer, bytes) = (pin!(unless_panic(begun, &activity.metrics)), bytes.get_or_insert(0));
         // If the body did not fit, the handler got an error for it, and its answer says so.
-        let answered = poll_fn(|cx| activity.in_flight.counted(bytes, || answer.as_mut().poll(cx)).0);
+        let answered = poll_fn(|cx| {
+            activity.in_flight.begin_poll();
+            let answered = answer.as_mut().poll(cx);
+            activity.in_flight.end_poll(bytes);
+            answered
+        });
         answered.await.unwrap_or_else(failure)
     }
 }

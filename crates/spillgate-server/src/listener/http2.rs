@@ -240,23 +240,24 @@ where
             let (mut arrived, mut left_over, mut came) = (None, self.read.len(), 0);
             while let Poll::Ready(stream) = connection.poll_accept(cx) {
                 // When the connection ends, its unanswered streams are dropped, because their client is gone.
-                match stream {
-                    Some(Ok(mut stream)) => {
-                        self.kept += 1;
-                        if self.read.len() >= 2 * self.streams_max {
-                            left_over = drop_reset(&mut self.read, self.activity, cx);
-                        }
-                        match self.activity.in_flight.begin(&stream.0) {
-                            Some(bytes) => {
-                                let arrived = *arrived.get_or_insert_with(Instant::now);
-                                self.read.push_back(Read { stream, arrived, bytes });
-                                came += 1;
-                            }
-                            None => stream.1.send_reset(Reason::REFUSED_STREAM),
-                        }
-                    }
+                // The stream is only moved into the list: each further move would copy it.
+                let bytes = match &stream {
+                    Some(Ok((request, _))) => self.activity.in_flight.begin(request),
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
+                };
+                self.kept += 1;
+                if self.read.len() >= 2 * self.streams_max {
+                    left_over = drop_reset(&mut self.read, self.activity, cx);
+                }
+                match (bytes, stream) {
+                    (Some(bytes), Some(Ok(stream))) => {
+                        let arrived = *arrived.get_or_insert_with(Instant::now);
+                        self.read.push_back(Read { stream, arrived, bytes });
+                        came += 1;
+                    }
+                    (_, Some(Ok((_, mut respond)))) => respond.send_reset(Reason::REFUSED_STREAM),
+                    _ => {}
                 }
             }
             if !pays_for(self.kept, &mut self.peak, self.activity) {
@@ -355,14 +356,18 @@ fn answer<H: Handler>(
         let answered = {
             let answer = pin!(calls.handler.answer(call));
             let mut answer = pin!(unless_panic(answer, &calls.activity.metrics));
-            let answered = poll_fn(|cx| match hold.counted(|| answer.as_mut().poll(cx)) {
-                (_, false) => {
+            let answered = poll_fn(|cx| {
+                hold.begin_poll();
+                let answered = answer.as_mut().poll(cx);
+                if !hold.end_poll() {
                     // The body did not fit, so nothing was decided, and the client can send the call again.
                     respond.send_reset(Reason::REFUSED_STREAM);
-                    Poll::Ready(None)
+                    return Poll::Ready(None);
                 }
-                (Poll::Ready(answer), true) => Poll::Ready(Some(answer.unwrap_or_else(H::failure))),
-                (Poll::Pending, true) => respond.poll_reset(cx).map(|_| None),
+                match answered {
+                    Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(H::failure))),
+                    Poll::Pending => respond.poll_reset(cx).map(|_| None),
+                }
             });
             answered.await
         };

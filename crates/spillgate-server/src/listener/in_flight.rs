@@ -114,15 +114,20 @@ impl InFlight {
         self.refused.inc_by(requests as u64);
     }
 
-    /// Polls a request with `poll`, and adds the bytes that it takes to `bytes`. Also returns whether its body fitted.
+    /// Begins a poll of a request. What its body takes until [`end_poll`](InFlight::end_poll) belongs to this request. A
+    /// function around the poll would copy its result, which is a whole answer.
     #[inline]
-    pub(super) fn counted<T>(&self, bytes: &mut usize, poll: impl FnOnce() -> T) -> (T, bool) {
+    pub(super) fn begin_poll(&self) {
         self.polled.store(0, Ordering::Relaxed);
-        let polled = poll();
+    }
+
+    /// Ends a poll of a request, and adds the bytes that it has taken to `bytes`. Returns whether its body fitted.
+    #[inline]
+    pub(super) fn end_poll(&self, bytes: &mut usize) -> bool {
         let taken = self.polled.load(Ordering::Relaxed);
         self.polled.store(NO_REQUEST, Ordering::Relaxed);
         *bytes += taken & !LACKS;
-        (polled, taken & LACKS == 0)
+        taken & LACKS == 0
     }
 
     /// Gives the bytes of a request back.
@@ -167,7 +172,8 @@ mod tests {
         let request = Request::get("/v1/check").header("a", "b".repeat(10_000)).body(()).unwrap();
         let mut bytes = in_flight.begin(&request).unwrap();
         assert!(bytes > 10_000 + REQUEST_BYTES && bytes < 10_000 + 2 * REQUEST_BYTES, "{bytes}");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(10_000, &mut 0, 0)), (true, true));
+        in_flight.begin_poll();
+        assert!(in_flight.read(10_000, &mut 0, 0) && in_flight.end_poll(&mut bytes));
         assert!(bytes > 50_000 && in_flight.account.held() == bytes, "{bytes}");
         assert!(metrics.in_flight.get() > 30_000);
         in_flight.end(bytes);
@@ -180,8 +186,10 @@ mod tests {
         let (in_flight, metrics) = in_flight(0);
         let small = Request::get("/v1/check").body(()).unwrap();
         let mut bytes = in_flight.begin(&small).expect("each connection has bytes of its own");
-        assert_eq!(in_flight.counted(&mut bytes, || in_flight.read(OWN_BYTES, &mut 0, 0)), (false, false));
-        assert!(in_flight.counted(&mut bytes, || ()).1, "the next request is not concerned");
+        in_flight.begin_poll();
+        assert!(!in_flight.read(OWN_BYTES, &mut 0, 0) && !in_flight.end_poll(&mut bytes));
+        in_flight.begin_poll();
+        assert!(in_flight.end_poll(&mut bytes), "the next request is not concerned");
         in_flight.end(bytes);
         let large = Request::get("/v1/check").header("a", "b".repeat(OWN_BYTES)).body(()).unwrap();
         assert_eq!(in_flight.begin(&large), None);
@@ -200,7 +208,8 @@ mod tests {
         assert_eq!((of_body, in_flight.account.held(), metrics.in_flight_refused.get()), (0, 0, 1));
         let mut bytes = in_flight.begin(&request).unwrap();
         let of_head = bytes;
-        assert!(in_flight.counted(&mut bytes, || ()).1, "the other request has lacked nothing");
+        in_flight.begin_poll();
+        assert!(in_flight.end_poll(&mut bytes), "the other request has lacked nothing");
         assert_eq!(bytes, of_head, "the other request has read nothing");
     }
 }
