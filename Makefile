@@ -64,7 +64,7 @@ show-regions-attack: ## Twenty times as many new keys as fit: bounded memory, ex
 	scripts/show.sh regions-attack
 show-regions-slow-peer: ## A region whose Redis is busy, and a cluster with a dead node: who pays for it
 	scripts/show.sh regions-slow-peer
-show-regions-cost: ## What an entry costs a Redis, against a take; what a flood on a used-up key costs
+show-regions-cost: ## What an entry costs a Redis, what a shared limit costs a server, and what a flood on a used-up key costs
 	scripts/show.sh regions-cost
 show-late-answers: ## Redis slower than the deadline: every permit and estimate has an owner afterwards, or is counted
 	scripts/show.sh late-answers

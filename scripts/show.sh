@@ -182,7 +182,11 @@ case $name in
         regions "A busy region, and a cluster with a node that stands still" a_busy_region a_node_of_a_cluster
         tests "How much is sent to a slow region" spillgate-limiter --release --lib -- regions::tests::pace:: \
           a_slow_region_gets_less a_dead_node ;;
-      *-cost) regions "Entries against takes, and floods" an_entry_costs a_larger_flood ;;
+      *-cost)
+        regions "Entries against takes, and floods" an_entry_costs a_larger_flood
+        two_cores
+        server_and compare loadgen
+        (cd bench && target/release/bench regions --repetitions 31 --seconds 1 --warmup 0.3 "$@") ;;
     esac ;;
 
   # What happens when things break.

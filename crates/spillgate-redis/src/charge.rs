@@ -53,11 +53,11 @@ impl ChargedStore for RedisStore {
         charges: &[Charge<'_>],
         results: &mut [Charged],
     ) -> Result<(), StoreError> {
-        self.charge_at(None, within, charges, results).await.map_err(StoreError::from)
+        self.charge_at(None, within, charges, results).await.map_err(|error| self.reason(error))
     }
 
     async fn about(&self, within: Duration) -> Result<Option<String>, StoreError> {
-        let reply = self.send_plain(&about(&cmd("GET")), within).await.map_err(StoreError::from)?;
+        let reply = self.send_plain(&about(&cmd("GET")), within).await.map_err(|error| self.reason(error))?;
         Ok(reply.into_iter().next().flatten().map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 }
@@ -69,6 +69,13 @@ fn about(command: &Cmd) -> PlainCommands {
 }
 
 impl RedisStore {
+    /// Returns why a call to another region failed. If nothing was sent, the reason is why there is no connection. A request
+    /// must not get that error, because it can mean that units were charged. A total can be told again in any case.
+    fn reason(&self, error: Error) -> StoreError {
+        let is_unsent = error.kind() == StoreErrorKind::NotSent;
+        StoreError::from(if is_unsent { self.last_error().unwrap_or(error) } else { error })
+    }
+
     /// Writes what the servers of this region say about themselves, for those of other regions
     /// ([`about`](ChargedStore::about)). The text stays until another one is written.
     ///

@@ -52,17 +52,19 @@ impl About {
         })
     }
 
-    /// Compares the text of another region with this region. No text is no difference, and a text that cannot be read is
+    /// Compares the text of a region, which this region calls `name`, with this region. A text that cannot be read is
     /// another format.
     #[must_use]
-    pub fn compared(&self, text: Option<&str>) -> Differs {
-        let Some(text) = text else { return Differs::default() };
+    pub fn compared(&self, name: &str, text: Option<&str>) -> Differs {
+        let Some(text) = text else { return Differs { nobody: true, ..Differs::default() } };
         let Some(other) = About::parse(text) else { return Differs { format: true, ..Differs::default() } };
         Differs {
             regions: other.regions != self.regions,
             format: other.format != self.format,
             secret: other.secret != self.secret,
             own_store: other.region == self.region,
+            name: other.region != name && other.region != self.region,
+            nobody: false,
         }
     }
 }
@@ -85,6 +87,10 @@ pub struct Differs {
     pub secret: bool,
     /// It has the name of this region, so the peer is the own store, and nothing is sent.
     pub own_store: bool,
+    /// It has another name than this region gives it. Units are sent, but perhaps to a store that another region has.
+    pub name: bool,
+    /// No server of the region has said anything there: none has started yet, or it is the wrong store. Units are sent.
+    pub nobody: bool,
 }
 
 impl Differs {
@@ -96,8 +102,15 @@ impl Differs {
 
     /// Returns each thing that has to agree, by its name in metrics, and whether it differs.
     #[must_use]
-    pub const fn all(self) -> [(&'static str, bool); 4] {
-        let Differs { regions, format, secret, own_store } = self;
-        [("regions", regions), ("format", format), ("secret", secret), ("own_store", own_store)]
+    pub const fn all(self) -> [(&'static str, bool); 6] {
+        let Differs { regions, format, secret, own_store, name, nobody } = self;
+        [
+            ("regions", regions),
+            ("format", format),
+            ("secret", secret),
+            ("own_store", own_store),
+            ("name", name),
+            ("nobody", nobody),
+        ]
     }
 }

@@ -8,8 +8,9 @@ use super::SECOND_NS;
 use super::about::Differs;
 use super::ledger::Counts;
 
-/// How many delays are kept for the percentiles.
+/// How many delays are kept for the percentiles, and for how long they count.
 const KEPT: usize = 1024;
+const KEPT_NS: u64 = 60 * SECOND_NS;
 /// The seconds over which the rate is an average.
 const RATE_SECONDS: usize = 10;
 
@@ -27,8 +28,8 @@ pub struct PeerStatus {
     pub is_compared: bool,
     /// What it says otherwise than this region.
     pub differs: Differs,
-    /// The delay of half of the last 1,024 entries was at most this long: from the time when there was something to send until
-    /// its acknowledgement. That units wait until they are a step is no part of it.
+    /// The delay of half of the last 1,024 entries of the last minute was at most this long: from the time when there was
+    /// something to send until its acknowledgement. That units wait until they are a step is no part of it.
     pub delay_p50: Option<Duration>,
     /// The delay of 99 % of them.
     pub delay_p99: Option<Duration>,
@@ -60,8 +61,8 @@ pub(super) struct Figures {
     pub(super) results: [u64; Charged::ALL.len()],
     pub(super) delays: [u64; PeerStatus::DELAY_BOUNDS_MS.len() + 1],
     pub(super) delay_sum_ns: u64,
-    /// The last delays, in nanoseconds. The next one comes at `next`.
-    kept: Vec<u64>,
+    /// When the last entries were acknowledged, and their delays, in nanoseconds. The next one comes at `next`.
+    kept: Vec<(u64, u64)>,
     next: usize,
     /// The answered entries of this second and of those before it.
     answered: [u64; RATE_SECONDS + 1],
@@ -82,8 +83,8 @@ impl Figures {
             self.delays[place] += 1;
             self.delay_sum_ns = self.delay_sum_ns.saturating_add(delay);
             match self.kept.get_mut(self.next) {
-                Some(kept) => *kept = delay,
-                None => self.kept.push(delay),
+                Some(kept) => *kept = (now, delay),
+                None => self.kept.push((now, delay)),
             }
             self.next = (self.next + 1) % KEPT;
         }
@@ -115,8 +116,9 @@ impl Figures {
     }
 
     /// Returns the delays that 50 and 99 % of the last entries did not exceed.
-    pub(super) fn percentiles(&self) -> Option<(Duration, Duration)> {
-        let mut sorted = self.kept.clone();
+    pub(super) fn percentiles(&self, now: u64) -> Option<(Duration, Duration)> {
+        let recent = self.kept.iter().filter(|(at, _)| now.saturating_sub(*at) <= KEPT_NS);
+        let mut sorted: Vec<u64> = recent.map(|(_, delay)| *delay).collect();
         sorted.sort_unstable();
         let at = |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
         Some((Duration::from_nanos(at(50)?), Duration::from_nanos(at(99)?)))

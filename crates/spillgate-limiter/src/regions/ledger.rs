@@ -79,8 +79,10 @@ struct Peer {
     told: Vec<Told>,
     /// Nothing is sent.
     is_held: bool,
-    /// Since when something is sent and nothing was accepted.
+    /// Since when the region was asked something and nothing was accepted.
     silent: Option<u64>,
+    /// Totals were sent since then. So an answer to anything else is not enough.
+    is_sent: bool,
     counts: Counts,
 }
 
@@ -163,6 +165,7 @@ impl Ledger {
             told: Vec::with_capacity(room),
             is_held: false,
             silent: None,
+            is_sent: false,
             counts: Counts::default(),
         };
         let list = List {
@@ -242,7 +245,9 @@ impl Ledger {
         let all = list.ask_again(peer, now)
             && if late { list.take_late(peer, now, most, due) } else { list.take_due(peer, now, most, due) };
         if due.len() > before {
-            list.peers[peer].silent.get_or_insert(now);
+            let peer = &mut list.peers[peer];
+            peer.silent.get_or_insert(now);
+            peer.is_sent = true;
         }
         !all
     }
@@ -257,15 +262,23 @@ impl Ledger {
         now: u64,
     ) -> SmallVec<[u64; MAX_CHARGES]> {
         let list = &mut *self.list.lock();
-        list.peers[peer].silent = None;
+        (list.peers[peer].silent, list.peers[peer].is_sent) = (None, false);
         let answers = due.iter().zip(results);
         answers.filter_map(|(due, result)| list.acknowledge(peer, due, *result, now)).collect()
     }
 
-    /// Notes that something was sent to a peer, or that it has accepted it.
-    pub(super) fn hears(&self, peer: usize, answers: bool, now: u64) {
+    /// Notes that a peer is asked something that charges nothing.
+    pub(super) fn asks(&self, peer: usize, now: u64) {
+        self.list.lock().peers[peer].silent.get_or_insert(now);
+    }
+
+    /// Notes that a peer has answered it. A region that answers and takes no total is still cut off, as long as something
+    /// waits for it: its store may be full, or only read.
+    pub(super) fn hears(&self, peer: usize) {
         let peer = &mut self.list.lock().peers[peer];
-        peer.silent = if answers { None } else { peer.silent.or(Some(now)) };
+        if !peer.is_sent || peer.counts.waiting == 0 {
+            (peer.silent, peer.is_sent) = (None, false);
+        }
     }
 
     /// Returns for how long a peer has been cut off, in nanoseconds, or `None` if it is not: something was sent, and nothing
@@ -277,7 +290,7 @@ impl Ledger {
     /// From now on, nothing is sent to a peer, or everything that waits for it.
     pub(super) fn hold(&self, peer: usize, is_held: bool) {
         let peer = &mut self.list.lock().peers[peer];
-        (peer.is_held, peer.silent) = (is_held, None);
+        (peer.is_held, peer.silent, peer.is_sent) = (is_held, None, false);
     }
 
     /// From now on, the smallest rest is sent too. Call [`sweep`](Ledger::sweep) until a pass is complete: it finds the rests.

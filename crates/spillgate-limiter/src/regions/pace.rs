@@ -1,7 +1,8 @@
 //! How much a server sends to one region. A slow region gets less, so that it is not pushed under.
 //!
 //! If acknowledgements take twice the fastest of the last minute, half as much is sent. Each second without that, a tenth
-//! more. So nobody has to guess a number. Times are nanoseconds of the process.
+//! more. So nobody has to guess a number. Near by, an answer to many entries takes a multiple of an answer to one, and that
+//! says nothing: so it has to take some milliseconds more, too. Times are nanoseconds of the process.
 
 use spillgate_core::MAX_CHARGES;
 
@@ -9,6 +10,10 @@ use super::SECOND_NS;
 
 /// Fewer answers in a second say more about this process than about the region.
 const ENOUGH: u32 = 8;
+
+/// Below this difference, an answer is not slow. A call with many entries, or a busy process, takes it without a queue at
+/// the region.
+const SLOWER_BY_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -73,11 +78,11 @@ impl Pace {
         while self.second < now {
             let this = self.fastest[(self.second % 60) as usize];
             let fastest = self.fastest.iter().copied().min().unwrap_or(u64::MAX);
-            let twice = fastest.saturating_mul(2);
+            let slow = fastest.saturating_mul(2).max(fastest.saturating_add(SLOWER_BY_NS));
             let is_slow = match self.answers {
                 // Calls that began before this second have no answer yet.
-                0 => self.failures > 0 || self.waited > 0 && twice <= SECOND_NS,
-                answers => answers >= ENOUGH && this >= twice,
+                0 => self.failures > 0 || self.waited > 0 && slow <= SECOND_NS,
+                answers => answers >= ENOUGH && this >= slow,
             };
             if is_slow {
                 self.may = (self.may.min(self.sent) / 2).max(MAX_CHARGES);

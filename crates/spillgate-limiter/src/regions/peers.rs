@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate_core::{Charge, Charged, ChargedStore, MAX_CHARGES, Quota, Regions, StoreError, Time};
+use spillgate_core::{Charge, Charged, ChargedStore, MAX_CHARGES, Quota, Regions, StoreError, StoreErrorKind, Time};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 const MOST_CALLS: usize = 512;
 const MOST_LATE_CALLS: usize = MOST_CALLS / 4;
 
-/// How often a region is compared, and how often one is asked that does not answer.
+/// How often a region is compared, and how often one that does not answer, does not agree or is cut off.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -88,6 +88,7 @@ struct View {
     is_paused: bool,
     is_compared: bool,
     differs: Differs,
+    was_cut_off: bool,
     /// A comparison is under way.
     compares: bool,
     compare_at: Instant,
@@ -230,6 +231,7 @@ impl View {
             is_paused: false,
             is_compared: false,
             differs: Differs::default(),
+            was_cut_off: false,
             compares: false,
             compare_at: now,
             pace: Pace::new(MOST_CALLS * MAX_CHARGES, 0),
@@ -246,7 +248,7 @@ impl Shared {
 
     fn may_send(&self, number: usize) -> bool {
         let view = self.peers[number].view.lock();
-        view.is_compared && !view.is_paused && !view.differs.stops() && !self.is_cut_off(number)
+        view.is_compared && !view.is_paused && !view.differs.stops()
     }
 
     fn is_cut_off(&self, number: usize) -> bool {
@@ -254,13 +256,18 @@ impl Shared {
     }
 
     fn expects_answers(&self) -> bool {
-        (0..self.peers.len()).any(|number| self.may_send(number) && self.ledger.counts(number).waiting > 0)
+        let may_answer = |number| self.may_send(number) && !self.is_cut_off(number);
+        (0..self.peers.len()).any(|number| may_answer(number) && self.ledger.counts(number).waiting > 0)
     }
 
     /// Returns how many entries may be sent now, while so many calls of so many entries each are under way.
     fn room(&self, number: usize, calls: usize, per_call: usize) -> usize {
         if !self.may_send(number) {
             return 0;
+        }
+        if self.is_cut_off(number) {
+            // It answers questions, and one call at a time finds out whether it takes totals again.
+            return if calls == 0 { per_call } else { 0 };
         }
         let free = MOST_CALLS.saturating_sub(calls) * per_call;
         if self.drains.load(Ordering::Relaxed) {
@@ -280,9 +287,10 @@ impl Shared {
     fn begins_to_compare(&self, number: usize) -> bool {
         let (now, is_cut_off) = (Instant::now(), self.is_cut_off(number));
         let view = &mut *self.peers[number].view.lock();
-        if is_cut_off && view.is_compared {
+        if is_cut_off && !view.was_cut_off {
             (view.is_compared, view.compare_at) = (false, now);
         }
+        view.was_cut_off = is_cut_off;
         if view.is_paused || view.compares || now < view.compare_at {
             return false;
         }
@@ -291,7 +299,7 @@ impl Shared {
     }
 
     async fn compare<S: ChargedStore>(self: Arc<Shared>, number: usize, store: Arc<S>) {
-        self.ledger.hears(number, false, self.now());
+        self.ledger.asks(number, self.now());
         let read = store.about(WITHIN).await;
         let peer = &self.peers[number];
         let mut view = peer.view.lock();
@@ -300,16 +308,22 @@ impl Shared {
             // A pause while the call was under way has reset the rest.
             Ok(_) if view.is_paused => {}
             Ok(text) => {
-                self.ledger.hears(number, true, self.now());
-                let differs = self.about.compared(text.as_deref());
+                self.ledger.hears(number);
+                let differs = self.about.compared(&peer.name, text.as_deref());
                 if differs.stops() != view.differs.stops() {
                     self.ledger.hold(number, differs.stops());
                 }
                 (view.differs, view.is_compared) = (differs, true);
-                view.compare_at = Instant::now() + COMPARE_EVERY;
+                // Somebody may be repairing it.
+                let is_wrong = differs != Differs::default() || view.was_cut_off;
+                view.compare_at = Instant::now() + if is_wrong { ASK_AGAIN } else { COMPARE_EVERY };
                 peer.wake.notify_one();
             }
-            Err(error) => view.figures.failed(error, self.now()),
+            Err(error) => {
+                // When it answers again, it may be another store.
+                view.is_compared &= !view.was_cut_off;
+                view.figures.failed(error, self.now());
+            }
         }
     }
 
@@ -326,6 +340,9 @@ impl Shared {
                 let view = &mut *peer.view.lock();
                 view.pace.answered(Some(now.saturating_sub(sent_at)), now);
                 view.figures.count(&results, &delays, now);
+                if results.contains(&Charged::Failed) {
+                    view.figures.failed(unreadable(), now);
+                }
             }
             Err(error) => self.failed(number, error, now),
         }
@@ -345,7 +362,7 @@ impl Shared {
         let (now, peer) = (self.now(), &self.peers[number]);
         let (cut_off, counts) = (self.ledger.cut_off(number, now), self.ledger.counts(number));
         let view = &mut *peer.view.lock();
-        let percentiles = view.figures.percentiles();
+        let percentiles = view.figures.percentiles(now);
         let ago = |(error, at): &(StoreError, u64)| (error.clone(), Duration::from_nanos(now.saturating_sub(*at)));
         PeerStatus {
             name: peer.name.clone(),
@@ -407,6 +424,14 @@ async fn tell<S: ChargedStore + 'static>(shared: Arc<Shared>, number: usize, sto
             }
         }
     }
+}
+
+/// Returns the error of a call with a total that the other store could not charge.
+fn unreadable() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Garbled,
+        "another program has written at a key of a limit, or at what is charged of it",
+    )
 }
 
 /// The first 16 bits of every id of a region's servers. So whoever sees an id can tell its region.

@@ -92,7 +92,8 @@ end
 local function merge(key, hash, at)
   local number, server, total, life, span_s, span_us, quota_at = struct.unpack('>Bc8I7I7I5I3', ARGV[2], at)
   local raw, seen = redis.pcall('GET', key) or '', redis.pcall('HGET', hash, server) or '0'
-  if type(raw) == 'table' or type(seen) == 'table' or not tonumber(seen) then return FAILED end
+  if type(raw) == 'table' or type(seen) == 'table' then return FAILED end
+  if #seen > 16 or not string.find(seen, '^%d+$') then return FAILED end
   local is_in_time, start_s, start_us = in_time(raw, number, quota_at, span_s, span_us)
   if is_in_time ~= true then return is_in_time end
   local units = total - tonumber(seen)

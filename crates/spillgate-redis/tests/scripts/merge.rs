@@ -220,6 +220,16 @@ async fn foreign_values_fail_alone_and_missing_rights_charge_nothing() {
     let all = [1, 3].map(|key| charge(key, 6));
     store.charge(PATIENCE, &all, &mut results[..2]).await.expect("Redis answers");
     assert_eq!(results[..2], [Charged::Failed, Charged::New], "it fails alone");
+    // What is no whole number of units is no total: it would charge all units again, or none any more.
+    for total in ["nan", "-nan", "inf", "1e3", "0x5", "-5", " 5", "5.5", "", "12345678901234567"] {
+        for name in &hashes {
+            server.run(&["HSET", name, "\0\0\0\0\0\0\0\u{1}", total]);
+        }
+        let before = server.run(&["DEBUG", "DIGEST"]);
+        store.charge(PATIENCE, &[charge(4, 9)], &mut results[..1]).await.expect("Redis answers");
+        assert_eq!(results[0], Charged::Failed, "{total:?}");
+        assert_eq!(server.run(&["DEBUG", "DIGEST"]), before, "{total:?}");
+    }
     for name in &hashes {
         server.run(&["SET", name, "hello"]);
     }

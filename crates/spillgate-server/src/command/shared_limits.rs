@@ -14,14 +14,17 @@ use spillgate::{AcrossRegions, Algorithm, Quota, Regions};
 use super::terminal::{Table, Terminal, Tone};
 use crate::settings::Settings;
 
-/// After this time, another region usually knows what one has admitted. A round trip around the world takes 300 ms.
-const DELAY: Duration = Duration::from_millis(500);
+/// When units are sent, another region usually knows them after this time. A round trip around the world takes 300 ms.
+const DELAY: Duration = Duration::from_millis(400);
 
 /// A limit that regions share: its description, and four lines, each with a title.
 pub(super) struct SharedLimit {
     pub(super) name: String,
     pub(super) lines: [(&'static str, String); 4],
 }
+
+/// The names of the four lines in JSON. Their titles depend on the algorithm.
+pub(super) const NAMES: [&str; 4] = ["at_once", "each_region", "long_run", "cut_off"];
 
 /// Returns the limits that regions share, in the order of the rules.
 pub(super) fn of(settings: &Settings, rules: &Rules) -> Vec<SharedLimit> {
@@ -31,14 +34,18 @@ pub(super) fn of(settings: &Settings, rules: &Rules) -> Vec<SharedLimit> {
     let limits = rules.rules().flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
     let shared = limits.filter_map(|(rule, limit)| {
         let AcrossRegions::Shared(regions) = limit.quota.across_regions() else { return None };
+        // A limit of 0 refuses everything everywhere.
+        if limit.quota.limit() == 0 {
+            return None;
+        }
         let described = LimitDescription::of(rule, limit);
         let name = format!("{}  {} ({})", described.rule_name(), described.summary(), names.join(", "));
-        Some(SharedLimit { name, lines: lines(&limit.quota, regions, nodes) })
+        Some(SharedLimit { name, lines: lines(&limit.quota, regions, nodes, settings.regions.sync) })
     });
     shared.collect()
 }
 
-fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, String); 4] {
+fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32, sync: Duration) -> [(&'static str, String); 4] {
     let count = u64::from(regions.get());
     let (untold, window_ns) = (Peers::untold_at_most(quota, nodes), Some(quota.window_ns()));
     let share = quota.guaranteed(1);
@@ -51,7 +58,7 @@ fn lines(quota: &Quota, regions: Regions, nodes: NonZeroU32) -> [(&'static str, 
     parts.extend(more.map(|(units, what)| format!("{} {what}", thousands(units))));
     let others = if count == 2 { "one region admits" } else { "two regions admit" };
     let others = if count > 3 { format!("{} regions admit", count - 1) } else { others.to_owned() };
-    parts.push(format!("what {others} in {}", format_duration(DELAY)));
+    parts.push(format!("what {others} in {}", format_duration(sync + DELAY)));
     let worst = count.saturating_mul(quota.capacity()).saturating_add(guaranteed);
     // Larger requests have a larger burst of the guaranteed share.
     let of_one = if share.is_some() { ", if requests cost 1" } else { "" };
@@ -107,7 +114,10 @@ mod tests {
         let regions = Regions::new(regions).expect("2 to 8");
         let quota = quota.across(AcrossRegions::Shared(regions)).expect("it can be shared");
         let nodes = NonZeroU32::new(nodes).expect("there is a server");
-        lines(&quota, regions, nodes).into_iter().map(|(title, text)| format!("{title}: {text}")).collect()
+        lines(&quota, regions, nodes, Duration::from_millis(100))
+            .into_iter()
+            .map(|(title, text)| format!("{title}: {text}"))
+            .collect()
     }
 
     #[test]

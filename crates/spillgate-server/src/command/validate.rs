@@ -73,7 +73,7 @@ fn summary(
     let note = |message| serde_json::json!({"severity": "note", "message": message});
     let warnings: Vec<_> = rules.warnings().iter().map(diagnostic_json).chain(store_notes.iter().map(note)).collect();
     let shared = shared.iter().map(|limit| {
-        let lines: BTreeMap<_, _> = limit.lines.iter().map(|(title, text)| (title, text)).collect();
+        let lines: BTreeMap<_, _> = shared_limits::NAMES.iter().zip(limit.lines.iter().map(|(_, text)| text)).collect();
         serde_json::json!({"limit": limit.name, "lines": lines})
     });
     let shared: Vec<_> = shared.collect();

@@ -197,6 +197,7 @@ fn is_name(text: &str) -> bool {
 /// default.
 pub(super) fn conflicts(
     regions: &RegionSettings,
+    own: &StoreUrl,
     written: &[&'static str],
 ) -> Vec<(&'static str, String, &'static str)> {
     let mut found = Vec::new();
@@ -240,10 +241,24 @@ pub(super) fn conflicts(
                 found.push((PEERS, message, "give each region its own store"));
             }
         }
+        if peer.url == *own {
+            let message = format!("the region `{}` has the store of this region, which is `store.url`", peer.name);
+            found.push((PEERS, message, "give each region its own store"));
+        }
         let login = &peer.login;
+        if login.tls != StoreTls::default() && !peer.url.speaks_tls() {
+            let message = format!("the region `{}` has `tls`, but its URL does not use TLS", peer.name);
+            found.push((PEERS, message, "write rediss:// (with a second s) in its URL, or remove `tls`"));
+        }
         if login.user.is_some() && login.password_file.is_none() && regions.login.password_file.is_none() {
             let message = format!("the user of the region `{}` has no password", peer.name);
             found.push((PEERS, message, "set `password_file` for this region, or `regions.password_file` for all"));
+        }
+    }
+    for path in written.iter().filter(|path| path.starts_with("regions.tls.")) {
+        if !regions.peers.iter().any(|peer| peer.url.speaks_tls()) {
+            let message = format!("`{path}` is for TLS, but no URL in `regions.peers` uses TLS");
+            found.push((*path, message, "write rediss:// (with a second s) in these URLs, or remove this setting"));
         }
     }
     if regions.login.user.is_some() && regions.login.password_file.is_none() {
@@ -285,7 +300,7 @@ mod tests {
             assert_eq!(regions.count().map(Regions::get), Some(3));
             assert_eq!(regions.across().as_str(), "split");
         }
-        let regions = read(&named("{us: {url: redis://h:1, user: u, password_file: p, tls: {ca: c}}}"));
+        let regions = read(&named("{us: {url: rediss://h:1, user: u, password_file: p, tls: {ca: c}}}"));
         let login = &regions.expect("the settings are valid").peers[0].login;
         assert_eq!(login.user.as_deref(), Some("u"));
         assert_eq!(login.password_file.as_deref(), Some("/etc/spillgate/p".as_ref()));
@@ -306,6 +321,18 @@ mod tests {
             (named("[us=redis://h:1, us=redis://h:2]"), "two regions have the name `us`"),
             (named("[us=redis://u:S3cret@h:1, ap=redis://u:S3cret@h:1]"), "the regions `us` and `ap` have one store"),
             (named("[eu=redis://h:1]"), "`eu` is the name of this region, and of another"),
+            (
+                format!("store: {{url: 'redis://u:S3cret@h:1'}}\n{}", named("[us=redis://u:S3cret@h:1]")),
+                "the region `us` has the store of this region, which is `store.url`",
+            ),
+            (
+                named("{us: {url: redis://h:1, tls: {ca: c}}}"),
+                "the region `us` has `tls`, but its URL does not use TLS",
+            ),
+            (
+                "regions: {name: eu, default: split, peers: [us=redis://h:1], tls: {ca: c}}".to_owned(),
+                "`regions.tls.ca` is for TLS, but no URL in `regions.peers` uses TLS",
+            ),
             (named("[us=memory]"), "is memory, which no other region can reach"),
             (named("[redis://u:S3cret@h:1]"), "this is not a region and its store"),
             (named("[us=redis:/u:S3cret@h:1]"), "is not a store"),

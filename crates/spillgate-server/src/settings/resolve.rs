@@ -97,7 +97,8 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
         resolver.add_errors(found);
     }
     if !resolver.wrong_groups.contains("regions") {
-        let found = regions::conflicts(&resolver.settings.regions, &resolver.changed_in(&["regions."]));
+        let Settings { regions, store, .. } = &resolver.settings;
+        let found = regions::conflicts(regions, &store.url, &resolver.changed_in(&["regions."]));
         resolver.add_errors(found);
     }
     if !resolver.errors.is_empty() {

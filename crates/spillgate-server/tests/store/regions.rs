@@ -65,6 +65,9 @@ fn two_regions_have_one_limit_and_each_its_share() {
     eventually("all units are acknowledged", || {
         (Page::of(in_eu.admin()).sum("spillgate_region_waiting_keys", &[("region", "us")]) == 0).then_some(())
     });
+    eventually("both regions have said what they are", || {
+        (Page::of(in_eu.admin()).sum("spillgate_region_differs", &[("region", "us")]) == 0).then_some(())
+    });
     let page = Page::of(in_eu.admin());
     let of_us = |name: &str| page.sum(name, &[("region", "us")]);
     assert_eq!((of_us("spillgate_region_cut_off"), of_us("spillgate_region_differs")), (0, 0), "{}", page.text);
@@ -228,17 +231,21 @@ fn the_doctor_examines_each_region_and_charges_it_once() {
         ),
         ("regions=2 format=2 secret=00000000000000ff region=us", &["another version of what regions tell each other"]),
         ("regions=2 format=1 secret=00000000000000ff region=eu", &["the store of this region"]),
+        ("\u{1b}[2Jsomething else", &["another version of what regions tell each other"]),
     ] {
         said(text);
         let output = folder.run("doctor --config eu.yaml");
         assert_eq!(output.code, 1, "{output:?}");
         for part in parts {
-            assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
+            assert!(output.stdout.contains(part) && !output.stdout.contains('\u{1b}'), "{part}: {}", output.stdout);
         }
         let found = examined(&folder);
         assert!(!found.contains_key("round") && grade(&found, "agreement") == "fix", "{found:?}");
-        assert_eq!(grade(&found, "eviction"), "ok", "{found:?}");
+        assert_eq!((grade(&found, "eviction"), grade(&found, "role")), ("ok".to_owned(), "ok".to_owned()), "{found:?}");
     }
+    us.run(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(grade(&examined(&folder), "role"), "fix");
+    us.run(&["REPLICAOF", "NO", "ONE"]);
     // A server of us with the same settings agrees.
     let in_us = region(&folder, ("us", &us.url()), &format!("eu={}", eu.url()));
     eventually("the region agrees", || (grade(&examined(&folder), "agreement") == "ok").then_some(()));
@@ -291,12 +298,21 @@ api: user_id  600 per minute, token bucket, burst 600, shared by 3 regions (eu, 
   a region cut off  about twice the limit and the guaranteed shares, until it is heard again
 ";
     assert!(output.code == 0 && output.stdout.ends_with(expected), "{output:?}");
+    folder.write(
+        "slow.yaml",
+        &std::fs::read_to_string(folder.path("eu.yaml"))
+            .expect("it is there")
+            .replace("regions: {", "regions: {sync: 2s, "),
+    );
+    let slow = folder.run("validate --config slow.yaml");
+    assert!(slow.stdout.contains("what two regions admit in 2.4s;"), "{slow:?}");
+    folder.write("rules.yaml", &rules.replace("600", "0"));
+    let nothing = folder.run("validate --config eu.yaml");
+    assert!(nothing.code == 0 && nothing.stdout.ends_with(", good\n"), "{nothing:?}");
+    folder.write("rules.yaml", &rules);
     let json: Value = serde_json::from_str(&folder.run("validate --config eu.yaml --json").stdout).expect("it is JSON");
     let lines = &json["shared_limits"][0]["lines"];
-    assert_eq!(
-        lines["a region cut off"], "about twice the limit and the guaranteed shares, until it is heard again",
-        "{json}"
-    );
+    assert_eq!(lines["cut_off"], "about twice the limit and the guaranteed shares, until it is heard again", "{json}");
 }
 
 #[test]
@@ -394,6 +410,36 @@ fn a_peer_that_is_the_own_store_is_told_nothing() {
     assert!(seen.stdout.contains("told nothing") && seen.stdout.contains("correct regions.peers"), "{seen:?}");
     assert_eq!(eu.run(&["KEYS", "*@*"]).trim(), "");
     assert_eq!(left(&in_eu, "ann"), 9, "no unit was charged twice");
+}
+
+#[test]
+fn a_peer_with_another_name_or_without_servers_is_told_and_shown() {
+    let (eu, us, folder) = (Redis::start(), Redis::start(), folder(SECRET));
+    let in_eu = region(&folder, ("eu", &eu.url()), &format!("asia={}", us.url()));
+    let differs = |what: &'static str| {
+        let in_eu = &in_eu;
+        move || {
+            let page = Page::of(in_eu.admin());
+            (page.sum("spillgate_region_differs", &[("region", "asia"), ("what", what)]) == 1).then_some(())
+        }
+    };
+    eventually("nobody has said what the region is", differs("nobody"));
+    logged(&in_eu.process, "has not said yet what it is");
+    let in_us = region(&folder, ("us", &us.url()), &format!("eu={}", eu.url()));
+    [&in_eu, &in_us].iter().for_each(|server| until_store(server.http(), "user", "first"));
+    eventually("it has another name", differs("name"));
+    logged(&in_eu.process, "has another name in its own settings");
+    let seen = operate(&folder, &in_eu, "regions");
+    assert!(seen.stdout.contains("reached") && seen.stdout.contains("asia has another name"), "{seen:?}");
+    assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
+    eventually("it is told all the same", || (left(&in_us, "ann") == 9).then_some(()));
+    write_settings(&folder, &eu, &us.url());
+    folder.write(
+        "eu.yaml",
+        &std::fs::read_to_string(folder.path("eu.yaml")).expect("it is there").replace("{us:", "{asia:"),
+    );
+    let output = folder.run("doctor --config eu.yaml");
+    assert!(output.code == 1 && output.stdout.contains("it has another name in its own settings"), "{output:?}");
 }
 
 #[test]

@@ -58,8 +58,8 @@ impl RegionMetrics {
         add.of_regions(
             "region_differs",
             Kind::Gauge,
-            "1 if another region differs in what has to agree. Unless only the number of regions \
-            differs, it is told nothing",
+            "1 if another region differs in what has to agree. With `format`, `secret` or \
+            `own_store`, it is told nothing",
             |status, line| {
                 for (what, differs) in status.differs.all() {
                     line(&[("what", what)], &u8::from(differs));

@@ -195,7 +195,9 @@ fn a_lost_region_keeps_no_entry() {
     assert!(ledger.sweep(later));
     assert!(ledger.record(5, &quota, AT, 1, later));
     assert_eq!(ledger.counts(1).units_dropped, 1);
-    ledger.hears(1, true, later);
+    ledger.hears(1);
+    assert!(ledger.cut_off(1, later).is_some(), "it answers a question, and knows nothing of what was sent");
+    assert!(ledger.answered(1, &[], &[], later).is_empty());
     assert_eq!(ledger.cut_off(1, later), None);
     assert!(!ledger.record(6, &quota, AT, 1, later), "it counts again");
     ledger.hold(1, true);

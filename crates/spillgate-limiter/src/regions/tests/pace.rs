@@ -59,3 +59,14 @@ fn failures_and_silence_are_slow_and_few_answers_say_nothing() {
     // A long pause costs no time.
     assert_eq!(pace.may_send(u64::MAX), 16_000);
 }
+
+#[test]
+fn near_by_a_multiple_of_the_fastest_answer_is_not_slow() {
+    let mut pace = Pace::new(16_000, 0);
+    assert_eq!(second(&mut pace, 0, Some(MS / 5)), 16_000);
+    // A call with 32 entries takes longer than one with a single entry, and so does a busy process.
+    for at in 1..10 {
+        assert_eq!(second(&mut pace, at, Some(10 * MS)), 16_000);
+    }
+    assert_eq!(second(&mut pace, 10, Some(MS / 5 + 10 * MS)), 500);
+}

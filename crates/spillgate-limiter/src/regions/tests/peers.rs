@@ -26,6 +26,8 @@ struct Far {
     takes: Duration,
     /// No call is answered. It fails when its time is over.
     is_away: bool,
+    /// It answers, and takes no total: its memory is full, for example.
+    is_full: bool,
     /// It is a cluster. A call has one total, and one of three nodes does not answer.
     is_cluster: bool,
     about: Option<String>,
@@ -42,8 +44,9 @@ impl Fake {
         Fake(Arc::new(Mutex::new(Far {
             takes,
             is_away: false,
+            is_full: false,
             is_cluster: false,
-            about: None,
+            about: Some("regions=2 format=1 secret=7 region=us".to_owned()),
             asked_about: 0,
             calls,
             most_under_way: 0,
@@ -95,6 +98,9 @@ impl ChargedStore for Fake {
         });
         let answer = self.call(within, charges.first().map(|charge| charge.key)).await;
         self.set(|far| far.under_way -= 1);
+        if self.0.lock().is_full {
+            return Err(StoreError::new(StoreErrorKind::Other, "OOM"));
+        }
         results.fill(Charged::New);
         answer
     }
@@ -223,6 +229,66 @@ async fn a_region_that_answers_nothing_for_five_seconds_is_cut_off() {
     assert!(status.cut_off.is_none() && status.counts.waiting == 0 && status.is_compared, "{status:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_region_that_answers_and_takes_no_total_stays_cut_off_until_it_takes_one() {
+    let far = Fake::new(10 * MS);
+    let peers = start(&far);
+    sleep(SECOND).await;
+    far.set(|far| far.is_full = true);
+    record(&peers, 7);
+    sleep(6 * SECOND).await;
+    for second in 0..60 {
+        sleep(SECOND).await;
+        let status = &peers.status()[0];
+        assert!(status.cut_off.is_some() && status.is_compared, "second {second}: {status:?}");
+    }
+    // It is still tried, about once a second, and is compared as often.
+    let (since, asked) = (Instant::now(), far.0.lock().asked_about);
+    sleep(20 * SECOND).await;
+    let asked = far.0.lock().asked_about - asked;
+    assert!((15..=20).contains(&asked), "{asked}");
+    assert!((15..=20).contains(&far.entries_since(since)), "{}", far.entries_since(since));
+    far.set(|far| far.is_full = false);
+    sleep(2 * SECOND).await;
+    let status = &peers.status()[0];
+    assert!(status.cut_off.is_none() && status.counts.waiting == 0, "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_region_is_no_longer_cut_off_when_nothing_waits_for_it() {
+    let far = Fake::new(10 * MS);
+    let peers = start(&far);
+    sleep(SECOND).await;
+    far.set(|far| far.is_full = true);
+    assert!(peers.record(7, &shared(10), Time::EPOCH, 1));
+    sleep(10 * SECOND).await;
+    assert!(peers.status()[0].cut_off.is_some());
+    // The entry ends with its span, at the latest after some minutes.
+    sleep(600 * SECOND).await;
+    let status = &peers.status()[0];
+    assert!(status.counts.waiting == 0 && status.cut_off.is_none(), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_counts_for_a_minute() {
+    let far = Fake::new(900 * MS);
+    let peers = start(&far);
+    sleep(SECOND).await;
+    record(&peers, 7);
+    sleep(2 * SECOND).await;
+    assert!(peers.status()[0].delay_p99 >= Some(900 * MS));
+    far.set(|far| far.takes = 10 * MS);
+    sleep(50 * SECOND).await;
+    record(&peers, 8);
+    sleep(SECOND).await;
+    let status = &peers.status()[0];
+    assert!(status.delay_p50 <= Some(200 * MS) && status.delay_p99 >= Some(900 * MS), "{status:?}");
+    sleep(10 * SECOND).await;
+    assert!(peers.status()[0].delay_p99 <= Some(200 * MS));
+    sleep(60 * SECOND).await;
+    assert_eq!(peers.status()[0].delay_p99, None);
+}
+
 /// In a cluster with a dead node, the keys of the other nodes are told as if all nodes lived, whether the keys are old or new.
 #[tokio::test(start_paused = true)]
 async fn a_dead_node_delays_its_own_keys_only() {
@@ -292,10 +358,11 @@ async fn a_region_with_another_secret_is_sent_nothing_until_it_agrees() {
     };
     let none = Differs::default();
     let cases = [
-        (None, none, 1),
+        (None, Differs { nobody: true, ..none }, 1),
         (text(2, 7, "us"), none, 1),
         (text(3, 7, "us"), Differs { regions: true, ..none }, 1),
         (text(2, 8, "us"), Differs { secret: true, ..none }, 0),
+        (text(2, 7, "ap"), Differs { name: true, ..none }, 1),
         (text(2, 7, "eu"), Differs { own_store: true, ..none }, 0),
         (Some("regions=2 format=9 secret=7 region=us".into()), Differs { format: true, ..none }, 0),
         (Some("something else".into()), Differs { format: true, ..none }, 0),
@@ -309,9 +376,13 @@ async fn a_region_with_another_secret_is_sent_nothing_until_it_agrees() {
         let status = &peers.status()[0];
         assert_eq!((status.differs, far.entries_since(since)), (differs, sent));
         assert!(status.is_compared && status.cut_off.is_none());
-        far.set(|far| far.about = None);
-        sleep(40 * SECOND).await;
-        assert_eq!((peers.status()[0].differs, far.entries_since(since)), (none, 1), "it is compared once a minute");
+        far.set(|far| far.about = text(2, 7, "us"));
+        let within = if differs == none { 60 } else { 2 };
+        sleep(within * SECOND).await;
+        assert_eq!((peers.status()[0].differs, far.entries_since(since)), (none, 1));
+        let asked = far.0.lock().asked_about;
+        sleep(120 * SECOND).await;
+        assert_eq!(far.0.lock().asked_about - asked, 2, "it is compared once a minute");
     }
 }
 

@@ -213,7 +213,7 @@ fn version(info: &Info) -> Finding {
     }
 }
 
-fn role(info: &Info, in_cluster: bool) -> Finding {
+pub(super) fn role(info: &Info, in_cluster: bool) -> Finding {
     if info.role != "master" {
         return Finding::new("role", Grade::Fix, format!("a replica ({})", info.role), REPLICA_HELP);
     }

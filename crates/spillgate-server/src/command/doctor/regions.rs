@@ -13,7 +13,7 @@ use spillgate_redis::{CHARGE_COMMANDS, Error, RedisStore};
 use tokio::time::Instant;
 
 use super::finding::{Finding, Grade};
-use super::redis::{SKEW, allowing, eviction, not_allowed, unknown};
+use super::redis::{SKEW, allowing, eviction, not_allowed, role, unknown};
 use crate::command::differences::words;
 use crate::command::open::{redis, store};
 use crate::command::terminal::{Problem, count, duration};
@@ -58,7 +58,7 @@ async fn of_region(
         let of_node = of_server(&reached, server, &report, own_ahead_ns);
         found.extend(of_node.into_iter().map(|finding| Finding { server: node.clone(), ..finding }));
     }
-    match agreement(&peer_store, about).await {
+    match agreement(&peer_store, &peer.name, about).await {
         Ok((of_about, may_charge)) => {
             found.extend(of_about);
             // A region that would be told nothing is not charged here either.
@@ -94,8 +94,14 @@ fn of_server(
         return vec![Finding::new("reach", Grade::Fix, error.to_string(), help)];
     }
     let reach = Finding::good("reach", format!("{} answers", reached.store.url));
-    let info = server.info.as_ref().map_or_else(|| unknown("eviction"), eviction);
-    vec![reach, info, rights(reached, server, report.cluster.is_some()), clock(server, own_ahead_ns)]
+    let in_cluster = report.cluster.is_some();
+    let mut found = vec![reach];
+    match &server.info {
+        Some(info) => found.extend([role(info, in_cluster), eviction(info)]),
+        None => found.push(unknown("eviction")),
+    }
+    found.extend([rights(reached, server, in_cluster), clock(server, own_ahead_ns)]);
+    found
 }
 
 fn rights(reached: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
@@ -132,18 +138,16 @@ fn clock(server: &ServerReport, own_ahead_ns: Option<(i64, u64)>) -> Finding {
 
 /// Compares what the servers of the region say about themselves with this region. Also returns whether the region may be
 /// charged.
-async fn agreement(peer_store: &RedisStore, about: &About) -> Result<(Vec<Finding>, bool), StoreError> {
+async fn agreement(peer_store: &RedisStore, name: &str, about: &About) -> Result<(Vec<Finding>, bool), StoreError> {
     let text = peer_store.about(store::ANSWER_TIMEOUT).await?;
-    let differs = about.compared(text.as_deref());
+    let differs = about.compared(name, text.as_deref());
     let fix = |(what, _)| {
         let (found, help) = words(what);
-        Finding::new("agreement", Grade::Fix, format!("it {found}"), help)
+        // The first region starts before the others.
+        let grade = if what == "nobody" { Grade::Note } else { Grade::Fix };
+        Finding::new("agreement", grade, format!("it {found}"), help)
     };
     let mut found: Vec<Finding> = differs.all().into_iter().filter(|(_, differs)| *differs).map(fix).collect();
-    if text.is_none() {
-        let help = "start a server of that region with the setting regions.peers, and run the doctor again";
-        found.push(Finding::new("agreement", Grade::Note, "no server of that region has said what it is", help));
-    }
     if found.is_empty() {
         let same = format!("same key secret, same format, {} regions in both", about.regions);
         found.push(Finding::good("agreement", same));

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::finding::Finding;
 use crate::cli::Doctor;
-use crate::command::terminal::{Table, Terminal, Tone, count};
+use crate::command::terminal::{Table, Terminal, Tone, clean, count};
 use crate::settings::Settings;
 
 /// The maximum width of a line of help, in bytes.
@@ -44,9 +44,9 @@ fn text(settings: &Settings, findings: &[Finding], to_fix: usize, terminal: &Ter
             (finding.grade.tone(), finding.grade.as_str().to_owned()),
             (Tone::Faint, server),
             (Tone::Plain, finding.what.to_owned()),
-            (Tone::Plain, finding.found.clone()),
+            (Tone::Plain, clean(&finding.found)),
         ]);
-        for line in wrapped(&finding.help) {
+        for line in wrapped(&clean(&finding.help)) {
             let blank = || (Tone::Plain, String::new());
             table.row([blank(), blank(), blank(), (Tone::Faint, line)]);
         }
