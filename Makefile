@@ -28,6 +28,8 @@ show-month-end: ## The tests that need no Redis, browser or proxy, with a clock 
 	scripts/show-month-end.sh
 show-envoy: ## Tests with a real Envoy, also after spillgate is killed
 	scripts/show.sh envoy
+show-replaced: ## Rolling restarts behind an Envoy that learns of them 3 s late; 1,000 connections that move to a new server
+	scripts/show.sh replaced
 show-python-client: ## Tests with an independent gRPC client in Python
 	scripts/show.sh python-client
 show-reference-examples: ## Tests with the examples of Envoy's reference server, and with broken rules files

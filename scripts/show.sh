@@ -71,6 +71,13 @@ case $name in
   envoy)
     scripts/setup.sh
     tests "spillgate behind Envoy" spillgate-server --test main -- envoy:: ;;
+  replaced)
+    scripts/setup.sh
+    # How often both servers are replaced, how late Envoy learns of it, and the connections that reach their age.
+    export REPLACED_ROUNDS="${REPLACED_ROUNDS:-20}" REPLACED_LATE_S="${REPLACED_LATE_S:-3}"
+    export AGED_CONNECTIONS="${AGED_CONNECTIONS:-1000}" AGED_AGE_S="${AGED_AGE_S:-10}"
+    tests "Rolling restarts behind Envoy" spillgate-server --test main -- envoy::replaced::
+    tests "Connections that reach their age" spillgate-server --test main -- grpc::age:: ;;
   python-client)
     scripts/setup.sh
     tests "Answers to an independent Python client" spillgate-server --test main -- python_client:: ;;

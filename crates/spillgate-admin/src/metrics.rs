@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use spillgate::Clock;
+use spillgate_service::Service;
 use spillgate_service::metrics::{Format, Page};
 
 use super::{AdminState, page};
@@ -16,19 +17,23 @@ pub(super) async fn metrics<C: Clock + 'static>(
     State(state): State<Arc<AdminState<C>>>,
     headers: HeaderMap,
 ) -> Response {
-    let format = preferred(&headers);
-    let kind = match format {
+    page_of(&state.service, Page::new(preferred(&headers)))
+}
+
+/// Returns the answer with this page of metrics.
+pub(super) fn page_of<C: Clock + 'static>(service: &Arc<Service<C>>, mut page: Page) -> Response {
+    let kind = match page.format() {
         Format::Text => "text/plain; version=0.0.4; charset=utf-8",
         Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
     };
-    state.service.update_metrics();
-    let (service, mut page) = (Arc::clone(&state.service), Page::new(format));
+    service.update_metrics();
+    let service = Arc::clone(service);
     page::page(kind, move || page.next(service.metrics()))
 }
 
 /// Returns the format that the header field `Accept` prefers: OpenMetrics or the text format of Prometheus. If both
 /// have the same weight above zero, it is OpenMetrics. If `Accept` names neither, it is the text format.
-fn preferred(headers: &HeaderMap) -> Format {
+pub(super) fn preferred(headers: &HeaderMap) -> Format {
     let (mut open, mut text) = (0.0, 0.0_f32);
     let fields = headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok());
     for range in fields.flat_map(|field| field.split(',')) {

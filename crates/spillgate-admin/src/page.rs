@@ -27,7 +27,7 @@ const PAGES: usize = 64;
 /// up [`PAGES`].
 const PAGES_OF_CALLER: usize = 8;
 /// What a page takes at most: the piece that is being sent, and the next one.
-const PAGE_BYTES: usize = 128 << 10;
+pub(super) const PAGE_BYTES: usize = 128 << 10;
 
 /// The short items of a list are sent together, in pieces of about this many bytes.
 const PIECE_BYTES: usize = 32 << 10;
@@ -57,6 +57,12 @@ pub(super) struct PagePlaces {
 impl PagePlaces {
     pub(super) fn new() -> PagePlaces {
         PagePlaces { pages: Places::new(PAGES, PAGES_OF_CALLER), readings: Places::new(READINGS, READINGS_OF_CALLER) }
+    }
+
+    /// Returns the places of a listener without pages with readings. `most` is the number of its places, and `of_caller`
+    /// the number of those that one caller can take.
+    pub(super) fn without_readings(most: usize, of_caller: usize) -> PagePlaces {
+        PagePlaces { pages: Places::new(most, of_caller), readings: Places::new(0, 0) }
     }
 }
 

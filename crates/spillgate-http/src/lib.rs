@@ -272,15 +272,15 @@ fn unknown_path(uri: &Uri) -> Problem {
 }
 
 /// Returns the answer to `/healthcheck`. As in Envoy's reference server, the answer is OK unless the server drains. So
-/// unlike `/readyz`, this route does not report a failure of the store.
-fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
+/// unlike `/readyz`, this route does not report a failure of the store. The HTTP listener and the health listener share it.
+pub fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     match service.readiness() {
         Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
         Readiness::Ready | Readiness::StoreDown => (StatusCode::OK, "OK"),
     }
 }
 
-/// Returns the answer to `/readyz`. The HTTP listener and the admin listener share it.
+/// Returns the answer to `/readyz`. The HTTP, the admin and the health listener share it.
 pub fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
     let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, service.readiness_text() + "\n")

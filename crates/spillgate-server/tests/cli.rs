@@ -45,7 +45,7 @@ fn without_arguments_there_is_a_short_help() {
     for word in ["serve", "validate", "check", "schema", "block", "reload", "Start here:", "exit codes"] {
         assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
     }
-    assert!(output.stdout.lines().count() < 50, "the help fits a screen: {}", output.stdout);
+    assert!(output.stdout.lines().count() <= 50, "the help fits a screen: {}", output.stdout);
 }
 
 #[test]

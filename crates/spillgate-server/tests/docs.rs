@@ -81,6 +81,7 @@ pages! {
     operating_alerts: "docs/src/operating/alerts.md",
     operating_block: "docs/src/operating/block.md",
     operating_deploy: "docs/src/operating/deploy.md",
+    operating_kubernetes: "docs/src/operating/kubernetes.md",
     operating_insight: "docs/src/operating/insight.md",
     operating_least_rights: "docs/src/operating/least-rights.md",
     operating_page: "docs/src/operating/page.md",

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod age;
 mod blocks;
 mod hostile;
 mod lifetime;

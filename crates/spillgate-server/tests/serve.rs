@@ -23,10 +23,10 @@ fn rules(limit: u32) -> String {
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
 /// A request of which the client has sent only a part.
-struct HalfSent(TcpStream);
+pub(crate) struct HalfSent(TcpStream);
 
 impl HalfSent {
-    fn to(server: SocketAddr) -> HalfSent {
+    pub(crate) fn to(server: SocketAddr) -> HalfSent {
         let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("the server listens");
         stream.set_read_timeout(Some(DEADLINE)).expect("the timeout is valid");
         let head = format!(

@@ -104,6 +104,7 @@ const SETTINGS: &[&str] = &[
     "admin_token_file",
     "admin_read_token_file",
     "admin_hosts",
+    "health",
     "rules",
     "shadow",
     "workers",

@@ -6,6 +6,7 @@
 mod admin;
 mod arguments;
 mod check;
+mod health;
 mod insight;
 mod replay;
 mod serve;
@@ -22,7 +23,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::settings::{KEYS, Key, masked};
 use arguments::{config_argument, json_argument, paths, rules_argument};
 pub use verb::{
-    Admin, AdminAction, BlockedEntry, CallerValue, Check, Doctor, Entries, ExplainedRequest, Insight, KeyNames,
+    Admin, AdminAction, BlockedEntry, CallerValue, Check, Doctor, Entries, ExplainedRequest, Health, Insight, KeyNames,
     RegionAction, Replay, RuleName, Serve, Setting, Size, Validate, Verb,
 };
 
@@ -41,6 +42,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("check", m)) => check::read(m).map(Verb::Check),
         Some(("key", m)) => Ok(Verb::Key(store::key(m))),
         Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
+        Some(("health", m)) => Ok(Verb::Health(health::read(m))),
         Some(("insight", m)) => Ok(Verb::Insight(insight::read(m))),
         Some(("replay", m)) => Ok(Verb::Replay(replay::read(m))),
         Some(("size", m)) => Ok(Verb::Size(size::read(m))),
@@ -113,6 +115,7 @@ pub fn command() -> Command {
         .subcommand(check::command())
         .subcommand(store::key_command())
         .subcommand(store::doctor_command())
+        .subcommand(health::command())
         .subcommand(insight::command())
         .subcommands(admin::commands())
         .subcommand(replay::command())

@@ -20,6 +20,8 @@ pub enum Verb {
     Key(KeyNames),
     /// Examines a shared store.
     Doctor(Doctor),
+    /// Asks a server whether it is ready.
+    Health(Health),
     /// Shows what the limits of servers do.
     Insight(Insight),
     /// Asks the admin listener of a server.
@@ -98,6 +100,16 @@ pub struct KeyNames {
 pub struct Doctor {
     pub config: Option<PathBuf>,
     pub flags: Vec<Setting>,
+    pub json: bool,
+}
+
+/// `spillgate health`
+#[derive(Debug)]
+pub struct Health {
+    /// The address of a listener, if the command line has it.
+    pub server: Option<String>,
+    /// Whether the command asks only whether the server answers.
+    pub live: bool,
     pub json: bool,
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod differences;
 mod doctor;
 mod explained;
+mod health;
 mod insight;
 mod key;
 mod open;
@@ -38,6 +39,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Check(check) => check::run(check, &mut terminal),
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
+        Verb::Health(health) => health::run(health, &mut terminal),
         Verb::Insight(insight) => insight::run(insight, &mut terminal),
         Verb::Admin(admin) => admin::run(admin, &mut terminal),
         Verb::Replay(replay) => replay::run(replay, &mut terminal),

@@ -40,9 +40,9 @@ pub(super) struct Activity {
     /// The bytes that were read when the last HTTP/1 request was answered. All bytes that arrive later belong to the next
     /// request.
     pub(super) answered_bytes: AtomicU64,
-    /// Whether the server drains, which means that it ends after the requests in flight. Each HTTP/1 answer then asks
-    /// the client to close its connection.
-    pub(super) draining: AtomicBool,
+    /// Whether the connection should end after the requests in flight, because the server ends or because the connection
+    /// is old. Each HTTP/1 answer then asks the client to close its connection.
+    pub(super) ends_soon: AtomicBool,
 }
 
 impl Activity {
@@ -58,7 +58,7 @@ impl Activity {
             unread: unread::account(&pools.unread),
             in_flight: InFlight::new(&pools.in_flight, metrics.in_flight_refused.clone()),
             answered_bytes: AtomicU64::new(u64::MAX),
-            draining: AtomicBool::new(false),
+            ends_soon: AtomicBool::new(false),
         }
     }
 }

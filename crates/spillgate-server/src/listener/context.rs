@@ -9,7 +9,7 @@ use spillgate_service::metrics::Metrics;
 use tokio::sync::watch;
 
 use super::pool::Pool;
-use super::{Limits, in_flight};
+use super::{Limits, Phase, in_flight};
 
 /// The memory that the connections of all workers share.
 #[derive(Clone)]
@@ -39,13 +39,13 @@ pub(super) struct Context {
     pub(super) pools: Pools,
     /// The clock for the header field `date` of HTTP/2 answers. Each worker has its own.
     pub(super) clock: Arc<SystemClock>,
-    /// Becomes true when the server drains: it accepts no more connections, and ends the open ones.
-    pub(super) drain: watch::Receiver<bool>,
+    /// How far the server is on its way to its end.
+    pub(super) phase: watch::Receiver<Phase>,
 }
 
 impl Context {
-    pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, pools: &Pools, drain: &watch::Sender<bool>) -> Context {
+    pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, pools: &Pools, phase: &watch::Sender<Phase>) -> Context {
         let (metrics, pools, clock) = (Arc::clone(metrics), pools.clone(), Arc::new(SystemClock::start()));
-        Context { limits, metrics, pools, clock, drain: drain.subscribe() }
+        Context { limits, metrics, pools, clock, phase: phase.subscribe() }
     }
 }

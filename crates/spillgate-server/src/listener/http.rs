@@ -91,7 +91,7 @@ where
                     Some(begun) => open.answer(pin!(begun)).await,
                     None => Problem::lacks_memory().response(),
                 };
-                if open.activity.draining.load(Ordering::Relaxed) {
+                if open.activity.ends_soon.load(Ordering::Relaxed) {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer)
@@ -163,6 +163,10 @@ where
         self.begun.as_ref().is_some_and(|connection| connection.is_busy())
     }
 
+    fn is_http2(&self) -> bool {
+        self.begun.as_ref().is_some_and(|connection| connection.is_http2())
+    }
+
     fn graceful_shutdown(&mut self) {
         self.shutdown_requested = true;
         if let Some(connection) = &mut self.begun {
@@ -191,6 +195,10 @@ impl<C: GracefulConnection> Connection for Http1<'_, C> {
 
     /// Returns false, because [`Open`] counts the requests in flight.
     fn is_busy(&self) -> bool {
+        false
+    }
+
+    fn is_http2(&self) -> bool {
         false
     }
 

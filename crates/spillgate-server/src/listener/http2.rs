@@ -315,6 +315,10 @@ where
         self.runner.waiting() > stalled || !self.read.is_empty() && self.activity.unread.has_capacity()
     }
 
+    fn is_http2(&self) -> bool {
+        true
+    }
+
     fn graceful_shutdown(&mut self) {
         match &mut self.state {
             State::Greeting { shutdown_requested, .. } => *shutdown_requested = true,

@@ -23,7 +23,8 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The maximum number of connections of the admin listener. Operators and Prometheus need few, and each takes memory.
+/// The maximum number of connections of a listener for operators. Operators, probes and Prometheus need few, and each
+/// takes memory.
 const ADMIN_CONNECTIONS: usize = 256;
 
 /// How much the clients of a server can use. `default()` permits nothing; the settings have the usual values.
@@ -43,10 +44,14 @@ pub struct Limits {
     pub receive: Duration,
     /// After a drain begins, the requests in flight must end within this time.
     pub drain: Duration,
+    /// A client is asked to end a connection of about this age, and to make a new one. `None` means never.
+    pub age: Option<Duration>,
+    /// After a client was asked because of the age of its connection, the connection must end within this time.
+    pub age_grace: Duration,
 }
 
 impl Limits {
-    /// Returns the maximum number of connections of the admin listener.
+    /// Returns the maximum number of connections of the admin listener, and of the health listener.
     #[must_use]
     pub fn admin_connections(&self) -> usize {
         self.connections.min(ADMIN_CONNECTIONS)

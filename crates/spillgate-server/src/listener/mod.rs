@@ -2,8 +2,8 @@
 //!
 //! One thread accepts sockets. Each socket goes to the worker with the fewest connections and stays there. A worker is
 //! a thread with a runtime of its own, so a connection never moves to another thread. This thread answers all calls
-//! that have arrived on the connection, and then writes together all answers that are ready. The admin listener has a
-//! worker of its own, so that its requests never delay decisions.
+//! that have arrived on the connection, and then writes together all answers that are ready. The admin and the health
+//! listener have a worker of their own, so that their requests never delay decisions.
 
 mod activity;
 mod connection;
@@ -77,12 +77,12 @@ impl Server {
     /// The system refuses to create threads or to open file descriptors.
     pub fn start(self) -> std_io::Result<Running> {
         let (exits, exited) = mpsc::channel();
-        let drain = watch::Sender::new(false);
+        let phase = watch::Sender::new(Phase::Serving);
         let pools = Pools::new(&self.limits, &self.metrics);
         let mut workers = Vec::with_capacity(self.workers);
         let start_worker = |name: String, begin: fn()| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
-            let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pools, &drain));
+            let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pools, &phase));
             spawn(name, exits.clone(), move || {
                 begin();
                 worker::run(runtime, receiver, &context)
@@ -92,7 +92,7 @@ impl Server {
         for index in 0..self.workers {
             workers.push(start_worker(format!("worker-{index}"), || {})?);
         }
-        let admin = if self.bound.iter().any(|(_, app)| app.is_admin()) {
+        let admin = if self.bound.iter().any(|(_, app)| app.is_for_operators()) {
             Some(start_worker("admin".to_owned(), stand_aside)?)
         } else {
             None
@@ -100,31 +100,58 @@ impl Server {
         let threads = workers.len() + usize::from(admin.is_some()) + 1;
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
         let shared = Shared { workers, admin, limits: self.limits, metrics: self.metrics };
-        let (runtime, drained) = (runtime()?, drain.subscribe());
+        let (runtime, phases) = (runtime()?, phase.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
             let acceptors = self.bound.into_iter().map(|(bound, app)| Ok((Acceptor::new(bound)?, app)));
             acceptors.collect::<std_io::Result<Vec<_>>>()?
         };
-        spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, acceptors, shared, &drained))?;
-        let handle = Handle { drain: Arc::new(drain) };
+        spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, acceptors, shared, &phases))?;
+        let handle = Handle { phase: Arc::new(phase) };
         Ok(Running { handle, exited, threads, _files: files })
     }
+}
+
+/// How far a server is on its way to its end. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// The server serves.
+    Serving,
+    /// The server has asked the clients of its open connections to end them, and still accepts new ones.
+    Leaving,
+    /// The server accepts no more connections, and ends the open ones.
+    Draining,
 }
 
 /// Ends a running server.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    drain: Arc<watch::Sender<bool>>,
+    phase: Arc<watch::Sender<Phase>>,
 }
 
 impl Handle {
+    /// Asks the clients of all open connections to end them, and still accepts new ones, until [`drain`](Handle::drain).
+    ///
+    /// A proxy learns late that a server ends. Until then it connects again, and its requests must be answered. So a
+    /// connection that begins from now on is served as always.
+    pub fn leave(&self) {
+        self.go_on_to(Phase::Leaving);
+    }
+
     /// Stops accepting connections. Each open connection ends as soon as its requests in flight are answered. A
     /// connection that is still open after `limits.drain` is cut.
     ///
     /// Set the readiness to draining first, so that health checks send new clients to other servers.
     pub fn drain(&self) {
-        self.drain.send_replace(true);
+        self.go_on_to(Phase::Draining);
+    }
+
+    fn go_on_to(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| {
+            let is_later = phase > *now;
+            *now = phase.max(*now);
+            is_later
+        });
     }
 }
 
@@ -190,8 +217,8 @@ struct Worker {
 /// The values that the acceptor thread needs.
 struct Shared {
     workers: Vec<Worker>,
-    /// The worker of the admin listener. Requests of operators can take long. Because they have this worker, no other
-    /// client has to wait for them.
+    /// The worker of the admin and the health listener. Requests of operators can take long. Because they have this
+    /// worker, no other client has to wait for them.
     admin: Option<Worker>,
     /// The bounds on the connections of each listener. Each listener has its own number of connections, so a flood on
     /// one listener cannot shut out the clients of another listener.
@@ -203,13 +230,13 @@ impl Shared {
     /// Gives a socket to the worker with the fewest connections. `open` is the number of connections of the listener.
     /// If the listener already has the maximum number of connections, the socket is closed at once.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
-        let worker = if app.is_admin() {
+        let worker = if app.is_for_operators() {
             self.admin.as_ref()
         } else {
             self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
         };
         let Some(worker) = worker else { return };
-        let most = if app.is_admin() { self.limits.admin_connections() } else { self.limits.connections };
+        let most = if app.is_for_operators() { self.limits.admin_connections() } else { self.limits.connections };
         if open.load(Ordering::Relaxed) >= most {
             self.metrics.closed(Closed::Bound).inc();
             return;
@@ -300,7 +327,7 @@ mod tests {
     fn a_thread_that_panics_ends_the_server_with_its_name() {
         let (exits, exited) = mpsc::channel();
         spawn("worker-0".into(), exits.clone(), || panic!("this test wants a panic")).unwrap();
-        let handle = Handle { drain: Arc::new(watch::Sender::new(false)) };
+        let handle = Handle { phase: Arc::new(watch::Sender::new(Phase::Serving)) };
         // The server has a second thread, which never ends. `wait` must not wait for that thread.
         let running = Running { handle, exited, threads: 2, _files: Vec::new() };
         let ServeError::ThreadDied { thread } = running.wait().unwrap_err();

@@ -27,12 +27,14 @@ pub enum App {
     /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
     /// `axum::extract::ConnectInfo<Peer>`.
     Admin(axum::Router),
+    /// Requests of probes and of Prometheus, over HTTP/1.1 or HTTP/2 without TLS, with the same extension.
+    Health(axum::Router),
 }
 
 impl App {
-    /// Returns whether operators use the listener. Its requests must not delay those of clients.
-    pub(super) const fn is_admin(&self) -> bool {
-        matches!(self, App::Admin(_))
+    /// Returns whether operators and their programs use the listener. Its requests must not delay those of clients.
+    pub(super) const fn is_for_operators(&self) -> bool {
+        matches!(self, App::Admin(_) | App::Health(_))
     }
 }
 
@@ -76,7 +78,7 @@ where
             };
             http::serve(io, answer, &activity, context).await
         }
-        App::Admin(router) => {
+        App::Admin(router) | App::Health(router) => {
             let (router, of_bodies) = (router.clone(), Arc::clone(&activity));
             let answer = move |mut request: Request<_>| {
                 request.extensions_mut().insert(ConnectInfo(peer));

@@ -16,30 +16,37 @@ const CONNECTION_BYTES: usize = 96 << 10;
 const TURN_BYTES: usize = 4 << 20;
 
 /// Returns the bytes that clients can make the server hold, by what holds them. `listeners` is the number of listeners
-/// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies.
+/// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies. `has_admin` and
+/// `has_health` say whether these listeners are on.
 #[must_use]
 pub fn worst_case(
     limits: &Limits,
     listeners: usize,
-    has_admin: bool,
+    (has_admin, has_health): (bool, bool),
     workers: usize,
     is_shared: bool,
 ) -> Vec<(&'static str, usize)> {
     let connections = limits.connections.saturating_mul(listeners);
-    let admin = if has_admin { limits.admin_connections() } else { 0 };
     let own = in_flight::OWN_BYTES + unread::OWN_BYTES;
+    let of_operators = limits.admin_connections().saturating_mul(CONNECTION_BYTES + own);
     let if_admin = |bytes| if has_admin { bytes } else { 0 };
+    let if_health = |bytes| if has_health { bytes } else { 0 };
     vec![
         ("connections of clients", connections.saturating_mul(CONNECTION_BYTES + own)),
-        ("connections of the admin listener", admin.saturating_mul(CONNECTION_BYTES + own)),
+        ("connections of the admin listener", if_admin(of_operators)),
+        ("connections of the health listener", if_health(of_operators)),
         ("requests in flight (limits.in_flight)", limits.in_flight),
         ("unread answers (limits.unread)", limits.unread),
-        ("requests of one turn, 4MiB for each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
+        (
+            "requests of one turn, 4MiB for each worker",
+            (workers + usize::from(has_admin || has_health)).saturating_mul(TURN_BYTES),
+        ),
         ("health watches and reflection over gRPC", spillgate_grpc::OPEN_CALLS_BYTES),
         ("charges of clients that hung up", spillgate_http::HANG_UPS_BYTES),
         ("settlements of clients that hung up", if is_shared { spillgate_service::SETTLEMENTS_BYTES } else { 0 }),
         ("late answers of a shared store", if is_shared { spillgate_redis::LATE_HITS_BYTES } else { 0 }),
         ("pages of the admin listener", if_admin(spillgate_admin::PAGES_BYTES)),
+        ("pages of the health listener", if_health(spillgate_admin::HEALTH_PAGES_BYTES)),
         ("event streams of the admin listener", if_admin(spillgate_admin::EVENT_STREAMS_BYTES)),
     ]
 }
@@ -52,7 +59,7 @@ mod tests {
     #[test]
     fn the_defaults_stay_below_1_gib_with_8_workers_and_a_shared_store() {
         let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
-        let rows = worst_case(&limits, 2, true, 8, true);
+        let rows = worst_case(&limits, 2, (true, false), 8, true);
         let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
         assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
     }

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{App, Listen, Shared};
+use super::{App, Listen, Phase, Shared};
 
 /// The maximum number of new connections that the operating system queues for the server. The system also applies its
 /// own limit (`net.core.somaxconn`).
@@ -121,13 +121,13 @@ pub(super) fn accept_all(
     runtime: &Runtime,
     acceptors: Vec<(Acceptor, App)>,
     shared: Shared,
-    drain: &watch::Receiver<bool>,
+    phase: &watch::Receiver<Phase>,
 ) -> usize {
     let shared = Arc::new(shared);
     runtime.block_on(async {
         let mut loops = JoinSet::new();
         for (acceptor, app) in acceptors {
-            loops.spawn(accept_loop(acceptor, app, Arc::clone(&shared), drain.clone()));
+            loops.spawn(accept_loop(acceptor, app, Arc::clone(&shared), phase.clone()));
         }
         while let Some(ended) = loops.join_next().await {
             if let Err(error) = ended
@@ -140,12 +140,12 @@ pub(super) fn accept_all(
     0
 }
 
-async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
+async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut phase: watch::Receiver<Phase>) {
     let (open, mut warn_at) = (Arc::default(), None);
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = drain.wait_for(|drain| *drain) => break,
+            _ = phase.wait_for(|phase| *phase == Phase::Draining) => break,
             accepted = poll_fn(|cx| acceptor.poll_accept(cx)) => accepted,
         };
         match accepted {

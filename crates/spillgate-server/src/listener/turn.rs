@@ -107,7 +107,7 @@ mod tests {
     use super::super::activity::Activity;
     use super::super::context::{Context, Pools};
     use super::super::io::Transport;
-    use super::super::{Limits, http};
+    use super::super::{Limits, Phase, http};
     use super::*;
 
     const REQUEST: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -141,8 +141,8 @@ mod tests {
         let (hour, mib) = (Duration::from_secs(3600), 1 << 20);
         let mut limits = Limits { idle: hour, receive: hour, ..Limits::default() };
         (limits.streams, limits.unread, limits.in_flight) = (1024, 64 * mib, 64 * mib);
-        let (metrics, drain) = (Arc::new(Metrics::new()), watch::Sender::new(false));
-        let context = Context::new(limits, &metrics, &Pools::new(&limits, &metrics), &drain);
+        let (metrics, phase) = (Arc::new(Metrics::new()), watch::Sender::new(Phase::Serving));
+        let context = Context::new(limits, &metrics, &Pools::new(&limits, &metrics), &phase);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let neighbour = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
         let accepted = listener.accept().expect("the neighbour connects").0;

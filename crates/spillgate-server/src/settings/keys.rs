@@ -13,7 +13,7 @@ use spillgate_service::CallerKeys;
 use super::error::SettingError;
 use super::regions::Across;
 use super::store::url_forms;
-use super::values::Value;
+use super::values::{Value, YEAR};
 use super::{LogFormat, Settings, StoreUrl};
 
 /// How a value is written in a flag or a variable. In a file it is YAML.
@@ -96,6 +96,10 @@ pub const KEYS: &[Key] = &[
     key!("admin", One "ADDRESS", "127.0.0.1:6070",
         "Address of the admin listener (the page for operators, /metrics, /healthz, /readyz and its other routes): IP:PORT, unix:/path or off",
         |s, v| s.admin = v.listen()?),
+    key!("health", One "ADDRESS", "off",
+        "Address of the health listener, for probes and Prometheus: IP:PORT, unix:/path or off. It answers /healthz, /readyz, \
+         /healthcheck and /metrics without a token, for every host name, and shows nothing that a caller has sent",
+        |s, v| s.health = v.listen()?),
     key!("admin_token_file", One "FILE", "",
         "File with the bearer token of the admin listener. It is read again each second, so a token can change without a restart. Callers of all its paths except /healthz and /readyz must send this \
          token (to read, the token of admin_read_token_file suffices). The files of the page (/ and /ui/) need no token. Without a token, every caller whose URL has an address, localhost or a name of admin_hosts may read, but only programs on this machine may use the POST routes",
@@ -305,8 +309,8 @@ pub const KEYS: &[Key] = &[
          which can be personal data). A reload changes it, without a restart",
         |s, v| s.insight.keys = v.word(&CallerKeys::ALL.map(|keys| (keys.as_str(), keys)))?),
     key!("limits.connections", One "COUNT", "2000",
-        "How many connections each listener for clients accepts at once, each of up to 128 KiB. The admin listener accepts 256 at most. \
-         If the limit on open files is lower, the listeners share what it leaves",
+        "How many connections each listener for clients accepts at once, each of up to 128 KiB. The admin listener and the health \
+         listener accept 256 each at most. If the limit on open files is lower, the listeners share what it leaves",
         |s, v| s.limits.clients.connections = as_usize(v.count(1..=10_000_000)?)),
     key!("limits.streams", One "COUNT", "1024",
         "How many requests may be in flight on one HTTP/2 connection, 1024 at most",
@@ -346,8 +350,20 @@ pub const KEYS: &[Key] = &[
     key!("limits.receive", One "DURATION", "10s",
         "How long the header of a request may take to arrive. The body may take the same time again",
         |s, v| s.limits.clients.receive = v.duration()?),
+    key!("limits.connection_age", One "DURATION|off", "off",
+        "After this time, give or take a tenth, a client is asked to make a new connection: with GOAWAY over HTTP/2, and with \
+         connection: close in the next answer over HTTP/1. So clients that keep their connections also reach new servers",
+        |s, v| s.limits.clients.age = v.duration_or_off(Duration::from_secs(1)..=YEAR)?),
+    key!("limits.connection_age_grace", One "DURATION", "1m",
+        "How long a connection that has reached limits.connection_age may take to end. Then it is cut, also if requests are in \
+         flight. A value below the 1m that a request may wait can cut requests",
+        |s, v| s.limits.clients.age_grace = v.duration()?),
+    key!("limits.drain_delay", One "DURATION", "0s",
+        "How long the server still accepts connections and answers all requests after SIGTERM or SIGINT, 10m at most. Readiness says \
+         no at once, and clients are asked to make new connections. Choose more time than your proxy needs to learn that a server ends",
+        |s, v| s.limits.drain_delay = v.duration_within(Duration::ZERO..=Duration::from_secs(600))?),
     key!("limits.drain", One "DURATION", "30s",
-        "How long the server may take to answer the requests in flight after SIGTERM or SIGINT",
+        "How long the server may take to answer the requests in flight after SIGTERM or SIGINT, and after limits.drain_delay",
         |s, v| s.limits.clients.drain = v.duration()?),
     key!("limits.reservation", One "DURATION", "10m",
         "How long a reservation (POST /v1/reserve) can be settled. After this time its estimate stays charged",

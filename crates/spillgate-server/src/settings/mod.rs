@@ -48,6 +48,8 @@ pub struct Settings {
     pub grpc: Option<Listen>,
     /// The address for operators: metrics, rules, reset. `None` switches the admin listener off.
     pub admin: Option<Listen>,
+    /// The address for probes and Prometheus: health and metrics, without a token. `None` switches the health listener off.
+    pub health: Option<Listen>,
     /// The file with the bearer token of the admin listener. Without this file, only clients on this machine may use
     /// the routes with the method POST.
     pub admin_token_file: Option<PathBuf>,
@@ -92,11 +94,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the address of each listener, with the name of its setting. `None` is a listener that is off. All
-    /// listeners except `admin` are for clients.
+    /// Returns the address of each listener, with the name of its setting. `None` is a listener that is off.
     #[must_use]
-    pub const fn listeners(&self) -> [(&'static str, Option<&Listen>); 3] {
-        [("http", self.http.as_ref()), ("grpc", self.grpc.as_ref()), ("admin", self.admin.as_ref())]
+    pub const fn listeners(&self) -> [(&'static str, Option<&Listen>); 4] {
+        let [http, grpc] = self.listeners_for_clients();
+        [http, grpc, ("admin", self.admin.as_ref()), ("health", self.health.as_ref())]
+    }
+
+    /// Returns those of the [`listeners`](Settings::listeners) that answer requests for decisions.
+    #[must_use]
+    pub const fn listeners_for_clients(&self) -> [(&'static str, Option<&Listen>); 2] {
+        [("http", self.http.as_ref()), ("grpc", self.grpc.as_ref())]
     }
 }
 
@@ -152,4 +160,6 @@ pub struct Limits {
     pub metric_values: usize,
     /// The longest life of a reservation over HTTP.
     pub reservation: Duration,
+    /// How long the server still accepts connections after SIGTERM.
+    pub drain_delay: Duration,
 }

@@ -24,6 +24,7 @@ use super::yaml;
 
 /// The key of the store's URL.
 const URL: &str = "store.url";
+const AGE_GRACE: &str = "limits.connection_age_grace";
 /// The keys whose values can contain a password. Errors do not show these values.
 const WITH_PASSWORD: [&str; 2] = [URL, regions::PEERS];
 
@@ -288,10 +289,9 @@ impl Resolver {
         let s = &self.settings;
         let listeners = s.listeners();
         let mut found: Vec<(&'static str, String, &'static str)> = Vec::new();
-        let of_clients = || listeners.iter().filter(|(name, _)| *name != "admin");
-        if of_clients().all(|(_, listen)| listen.is_none()) {
-            let names: Vec<&str> = of_clients().map(|(name, _)| *name).collect();
-            let names = names.join(", ");
+        let of_clients = s.listeners_for_clients();
+        if of_clients.iter().all(|(_, listen)| listen.is_none()) {
+            let names = of_clients.map(|(name, _)| name).join(", ");
             let message =
                 format!("all listeners for clients ({names}) are off, so the server would have nothing to serve");
             found.push(("http", message, "give one of them an address"));
@@ -308,6 +308,11 @@ impl Resolver {
         if s.admin_read_token_file.is_some() && s.admin_token_file.is_none() {
             let message = "`admin_read_token_file` needs `admin_token_file`, the token with which a client can write";
             found.push(("admin_read_token_file", message.to_owned(), "set `admin_token_file` too"));
+        }
+        let has_age = s.limits.clients.age.is_some();
+        if !self.wrong_groups.contains("limits") && !has_age && !self.changed_in(&[AGE_GRACE]).is_empty() {
+            let message = format!("`{AGE_GRACE}` has no effect without `limits.connection_age`");
+            found.push((AGE_GRACE, message, "set `limits.connection_age` too, or remove this line"));
         }
         let auth = &s.forward_auth;
         let is_whole = !self.wrong_groups.contains("forward_auth");

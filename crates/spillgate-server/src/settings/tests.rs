@@ -38,6 +38,11 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(settings.http, tcp(8080));
     assert_eq!(settings.grpc, tcp(8081));
     assert_eq!(settings.admin, Some(Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 6070)))));
+    assert_eq!((settings.health, settings.limits.clients.age), (None, None));
+    assert_eq!(
+        (settings.limits.clients.age_grace, settings.limits.drain_delay),
+        (Duration::from_secs(60), Duration::ZERO)
+    );
     assert_eq!((settings.workers, settings.shadow, settings.log_level.as_str()), (None, false, "info"));
     assert_eq!((settings.memory.max_keys, settings.memory.on_full), (10_000_000, OnFull::Deny));
     assert_eq!(settings.memory.snapshot, Snapshot { path: None, interval: Duration::from_secs(30) });
@@ -111,6 +116,7 @@ fn a_whole_file_is_read() {
 http: unix:run/http.sock      # relative to the folder of the file
 grpc: '[::1]:8081'
 admin: off
+health: 0.0.0.0:8090
 admin_token_file: /etc/token
 rules: [rules/, more.yaml]
 shadow: on
@@ -128,10 +134,13 @@ forward_auth:
 allow: {grpc: [override, refund], http: []}
 limits:
   drain: 500ms
+  drain_delay: 15s
+  connection_age: 30m
+  connection_age_grace: 90s
 ";
     let settings = from_file(text).expect("the settings are valid");
     assert_eq!(settings.http, Some(Listen::Unix("conf/run/http.sock".into())));
-    assert_eq!(settings.admin, None);
+    assert_eq!((settings.admin, settings.health), (None, tcp(8090)));
     assert_eq!(settings.rules, ["conf/rules/", "conf/more.yaml"].map(PathBuf::from));
     assert_eq!(settings.admin_token_file, Some("/etc/token".into()));
     assert!(settings.shadow);
@@ -153,6 +162,26 @@ limits:
     );
     assert!(settings.allow.grpc.refund && settings.allow.grpc.overriding);
     assert_eq!(settings.limits.clients.drain, Duration::from_millis(500));
+    assert_eq!(settings.limits.drain_delay, Duration::from_secs(15));
+    let (age, grace) = (settings.limits.clients.age, settings.limits.clients.age_grace);
+    assert_eq!((age, grace), (Some(Duration::from_secs(1800)), Duration::from_secs(90)));
+}
+
+#[test]
+fn the_times_of_a_server_that_leaves_have_bounds() {
+    for (good, wrong, help) in [
+        ("drain_delay: 10m", "drain_delay: 11m", "choose 0s to 10m"),
+        ("drain_delay: 0s", "drain_delay: soon", "write a number and a unit"),
+        ("connection_age: 1s", "connection_age: 999ms", "choose 1s to 365d, or `off`"),
+        ("connection_age: off", "connection_age: never", "or `off`"),
+    ] {
+        assert!(from_file(&format!("limits: {{{good}}}")).is_ok(), "{good}");
+        let found = errors(&format!("limits: {{{wrong}}}")).join("; ");
+        assert!(found.contains(help), "{wrong}: {found}");
+    }
+    let found = errors("limits: {connection_age_grace: 5s}").join("; ");
+    assert!(found.contains("has no effect without `limits.connection_age`"), "{found}");
+    assert!(from_file("limits: {connection_age_grace: 60s}").is_ok(), "this is the default");
 }
 
 #[test]
@@ -336,7 +365,7 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ("[http]: off", "1:1 a key must be a word; write `key: value`"),
         (
             "limits: 5",
-            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, in_flight, body, descriptors, entries, key, value, metric_values, idle, receive, drain, reservation",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, in_flight, body, descriptors, entries, key, value, metric_values, idle, receive, connection_age, connection_age_grace, drain_delay, drain, reservation",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
         (

@@ -30,7 +30,7 @@ pub(super) struct Value<'v> {
     pub(super) folder: &'v Path,
 }
 
-const YEAR: Duration = Duration::from_secs(31_536_000);
+pub(super) const YEAR: Duration = Duration::from_secs(31_536_000);
 
 type Read<T> = Result<T, SettingError>;
 
@@ -248,6 +248,15 @@ impl<'v> Value<'v> {
             }
             Err(help) => Err(self.error(format!("`{text}` is not a duration"), help)),
         }
+    }
+
+    /// Reads a duration within `range`, or `off`, which means `None`.
+    pub(super) fn duration_or_off(&self, range: RangeInclusive<Duration>) -> Read<Option<Duration>> {
+        if self.text()? == "off" {
+            return Ok(None);
+        }
+        let with_off = |error: SettingError| SettingError { help: format!("{}, or `off`", error.help), ..error };
+        self.duration_within(range).map(Some).map_err(with_off)
     }
 
     /// Reads a network such as `10.0.0.0/8`, or one address.

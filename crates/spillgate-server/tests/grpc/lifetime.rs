@@ -109,7 +109,7 @@ async fn draining_loses_no_request() {
 
 /// Starts an HTTP server with three handlers. `/wait` waits until `release` is true, `/boom` panics, and `/who` returns the
 /// address of the client.
-fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAddr, Server, Arc<Metrics>) {
+pub(super) fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAddr, Server, Arc<Metrics>) {
     let wait = async move || {
         while !release.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -157,7 +157,7 @@ async fn a_request_that_waits_is_answered_before_the_server_ends() {
 }
 
 /// Sends requests on one keep-alive connection until an answer has `connection: close`. Returns the number of answers.
-async fn ask_until_connection_close(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
+pub(super) async fn ask_until_connection_close(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut own, mut buffer) = (0, [0; 1024]);

@@ -41,6 +41,8 @@ pub(crate) fn limits() -> Limits {
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
         drain: Duration::from_secs(10),
+        age: None,
+        age_grace: Duration::ZERO,
     }
 }
 

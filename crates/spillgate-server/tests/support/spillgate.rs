@@ -63,6 +63,10 @@ impl Spillgate {
         self.listener("admin")
     }
 
+    pub(crate) fn health(&self) -> SocketAddr {
+        self.listener("health")
+    }
+
     fn listener(&self, name: &str) -> SocketAddr {
         let address = self.ready[name].as_str().and_then(|address| address.parse().ok());
         address.unwrap_or_else(|| panic!("the server has no {name} listener: {}", self.ready))

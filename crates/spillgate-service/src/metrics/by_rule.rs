@@ -24,6 +24,14 @@ const VALUE_BYTES: usize = 128;
 /// One counter for each outcome.
 pub(super) type Outcomes = Sharded<{ OUTCOMES.len() }>;
 
+/// The counters of a rule, or of one value of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decided {
+    pub(super) outcomes: Outcomes,
+    /// Whether the labels have a value that a client has sent.
+    pub(super) has_value: bool,
+}
+
 /// Returns the labels for the domain `domain` and the rule name `rule`, as the page of metrics shows them between
 /// braces.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
@@ -169,6 +177,10 @@ mod tests {
     const VALUES: usize = 300;
 
     fn counted(flag: &str, values: impl Iterator<Item = String>) -> String {
+        counted_on(Page::new(Format::Text), flag, values)
+    }
+
+    fn counted_on(mut page: Page, flag: &str, values: impl Iterator<Item = String>) -> String {
         let text = format!(
             "domain: d\ndescriptors: [{{key: a, {flag} descriptors: [{{key: b, rate_limit: {{unit: day, requests_per_unit: 9}}}}]}}]"
         );
@@ -180,7 +192,6 @@ mod tests {
             let rule = rules.find("d", &entries).expect("a rule matches");
             counters[rule.index()].count(ThreadNumber::current(), &metrics, rule, &entries, Outcome::Allowed);
         }
-        let mut page = Page::new(Format::Text);
         std::iter::from_fn(|| page.next(&metrics)).collect()
     }
 
@@ -191,6 +202,14 @@ mod tests {
         let shown = counted("value_to_metric: true,", values());
         assert!(shown.contains(r#"rule="a=1 > b",outcome="allowed"} 1"#), "{shown}");
         assert!(shown.contains(r#"rule="a=2 > b",outcome="allowed"} 2"#), "{shown}");
+    }
+
+    #[test]
+    fn a_page_without_values_has_the_rule_and_no_text_of_a_client() {
+        let values = (0..VALUES + 7).map(|value| format!("client-{value}"));
+        let shown = counted_on(Page::new(Format::Text).without_values(), "value_to_metric: true,", values);
+        assert!(!shown.contains("client-"), "{}", &shown[..2000]);
+        assert!(shown.contains(r#"rule="a > b",outcome="allowed"} 7"#), "{}", &shown[..2000]);
     }
 
     #[test]

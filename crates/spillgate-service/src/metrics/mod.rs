@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 pub use admin::AdminRefusal;
 use admin::AdminRefusals;
-use by_rule::{Outcomes, labels_of};
+use by_rule::{Decided, Outcomes, labels_of};
 use histogram::Histogram;
 use peeks::Peeks;
 use registry::Registry;
@@ -104,6 +104,8 @@ pub enum Closed {
     /// The server wanted to end the connection, because it had no requests for a long time or because the server
     /// drained. The connection then ended without an error, or the server closed it after a timeout.
     Idle,
+    /// The connection had reached its maximum age.
+    Aged,
     /// The client broke the protocol or went away.
     Broken,
     /// The server stopped, and requests of the connection were still in flight when the time to drain was over.
@@ -111,13 +113,14 @@ pub enum Closed {
 }
 
 impl Closed {
-    const ALL: [Closed; 5] = [Closed::Bound, Closed::Slow, Closed::Idle, Closed::Broken, Closed::Drained];
+    const ALL: [Closed; 6] = [Closed::Bound, Closed::Slow, Closed::Idle, Closed::Aged, Closed::Broken, Closed::Drained];
 
     const fn as_str(self) -> &'static str {
         match self {
             Closed::Bound => "bound",
             Closed::Slow => "slow",
             Closed::Idle => "idle",
+            Closed::Aged => "aged",
             Closed::Broken => "broken",
             Closed::Drained => "drained",
         }
@@ -127,7 +130,7 @@ impl Closed {
 pub struct Metrics {
     registry: Registry,
     /// The counters of decisions. The key of the map is the text of the labels for domain and rule.
-    decisions: Mutex<BTreeMap<Arc<str>, Outcomes>>,
+    decisions: Mutex<BTreeMap<Arc<str>, Decided>>,
     /// The counters of limits. The key of the map is the text of the labels for domain, rule and limit.
     limits: Mutex<BTreeMap<Arc<str>, LimitCounters>>,
     /// The maximum number of values of one rule that have their own counters.
@@ -394,14 +397,16 @@ impl Metrics {
         let (before, limits_before) = (self.decisions.lock().clone(), self.limits.lock().clone());
         let (mut after, mut limits_after) = (BTreeMap::new(), BTreeMap::new());
         let counters = rules.rules().map(|rule| {
-            let outcomes = kept(labels_of(&rule.domain, &rule.path), &before, &mut after);
+            let decided: Decided = kept(labels_of(&rule.domain, &rule.path), &before, &mut after);
             let limits = by_limit::labels_of(rule).into_iter();
             let limits = limits.map(|labels| kept(labels.into(), &limits_before, &mut limits_after));
-            RuleCounters::new(rule, outcomes, limits.collect())
+            RuleCounters::new(rule, decided.outcomes, limits.collect())
         });
         let counters: Box<[_]> = counters.collect();
         self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
         self.peeks.retain(|labels| after.contains_key(labels));
+        // The labels of a new rule can be those of a value of an earlier one.
+        after.values_mut().for_each(|decided| decided.has_value = false);
         *self.decisions.lock() = after;
         *self.limits.lock() = limits_after;
         counters
@@ -412,7 +417,8 @@ impl Metrics {
     ///
     /// There can be many such names. To save memory, all threads share one copy of their counters.
     fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
-        self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(Outcomes::single).clone()
+        let new = || Decided { outcomes: Outcomes::single(), has_value: true };
+        self.decisions.lock().entry(labels_of(domain, rule)).or_insert_with(new).outcomes.clone()
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::by_limit::{FIRST_UNITS, HITS, LimitCounters, NEAR, UNITS};
-use super::by_rule::Outcomes;
+use super::by_rule::Decided;
 use super::registry::{Format, Kind, head};
 use super::{Counter, Metrics, OUTCOMES, process};
 
@@ -29,28 +29,30 @@ const LISTED: [Listed; 5] = [
     Listed {
         name: "decisions",
         help: "Descriptors that a rule matched, by rule and outcome",
-        write: |metrics, after, out| write(&metrics.decisions, after, out, outcomes),
+        write: |metrics, after, out, shows_values| {
+            write(&metrics.decisions, after, out, if shows_values { outcomes } else { outcomes_of_rule })
+        },
     },
     Listed {
         name: "limit_hits",
         help: "Hits on a limit, by what this limit decided. A hit is the operation of a request on one limit",
-        write: |metrics, after, out| write(&metrics.limits, after, out, hits),
+        write: |metrics, after, out, _| write(&metrics.limits, after, out, hits),
     },
     Listed {
         name: "limit_near",
         help: "Hits that a limit allowed, and after which more than 80 % of the limit was used",
-        write: |metrics, after, out| write(&metrics.limits, after, out, near),
+        write: |metrics, after, out, _| write(&metrics.limits, after, out, near),
     },
     Listed {
         name: "limit_units",
         help: "Units that hits took from a limit, or that the limit refused",
-        write: |metrics, after, out| write(&metrics.limits, after, out, units),
+        write: |metrics, after, out, _| write(&metrics.limits, after, out, units),
     },
     Listed {
         name: "peeks_never_refused",
         help: "gRPC peeks (hits_addend: 0) at limits that never refuse a peek. With post_paid: true, a limit can refuse a \
                peek",
-        write: |metrics, after, out| write(&metrics.peeks.0, after, out, peeks),
+        write: |metrics, after, out, _| write(&metrics.peeks.0, after, out, peeks),
     },
 ];
 
@@ -58,15 +60,17 @@ const LISTED: [Listed; 5] = [
 struct Listed {
     name: &'static str,
     help: &'static str,
-    /// Writes the lines whose labels come after the given labels, as many as fit into one piece. Returns the last
-    /// labels that were written, or `None` if no lines were left.
-    write: fn(&Metrics, &str, &mut String) -> Option<Arc<str>>,
+    /// Writes the lines whose labels come after the given labels, as many as fit into one piece. The last argument says
+    /// whether lines with values of clients are written. Returns the last labels that were read, or `None` if none were
+    /// left.
+    write: fn(&Metrics, &str, &mut String, bool) -> Option<Arc<str>>,
 }
 
 /// A page of metrics that a client is reading. Each number was read when its piece of the page was built.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
+    shows_values: bool,
     next: Next,
 }
 
@@ -86,7 +90,21 @@ impl Page {
     /// Makes a page of which no piece has been built yet.
     #[must_use]
     pub fn new(format: Format) -> Page {
-        Page { format, next: Next::Before(0) }
+        Page { format, shows_values: true, next: Next::Before(0) }
+    }
+
+    /// Leaves out the lines of single values, which `detailed_metric` and `value_to_metric` demand. The page then has no
+    /// text that a client has sent.
+    #[must_use]
+    pub fn without_values(mut self) -> Page {
+        self.shows_values = false;
+        self
+    }
+
+    /// Returns the format of the page.
+    #[must_use]
+    pub const fn format(&self) -> Format {
+        self.format
     }
 
     /// Returns the next piece. Returns `None` after the last piece.
@@ -106,7 +124,8 @@ impl Page {
                 self.next = Next::Lines(index, "".into());
             }
             Next::Lines(index, after) => {
-                let last = LISTED.get(index).and_then(|listed| (listed.write)(metrics, &after, &mut piece));
+                let last =
+                    LISTED.get(index).and_then(|listed| (listed.write)(metrics, &after, &mut piece, self.shows_values));
                 let following = if index + 1 < LISTED.len() { Next::Before(index + 1) } else { Next::Last };
                 self.next = last.map_or(following, |last| Next::Lines(index, last));
             }
@@ -145,8 +164,14 @@ fn write<T: Clone>(
     piece.into_iter().last().map(|(labels, _)| labels)
 }
 
-fn outcomes(labels: &str, counters: &Outcomes, out: &mut String) {
-    let mut named: Vec<_> = OUTCOMES.iter().zip(counters.sums()).collect();
+fn outcomes_of_rule(labels: &str, decided: &Decided, out: &mut String) {
+    if !decided.has_value {
+        outcomes(labels, decided, out);
+    }
+}
+
+fn outcomes(labels: &str, decided: &Decided, out: &mut String) {
+    let mut named: Vec<_> = OUTCOMES.iter().zip(decided.outcomes.sums()).collect();
     named.sort_unstable();
     for (outcome, count) in named {
         // Writing to a string cannot fail.

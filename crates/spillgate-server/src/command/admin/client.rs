@@ -90,7 +90,11 @@ pub(in crate::command) fn get_all(
 
 /// Sends one request, and returns the status and the body of the answer. While the answer is late, `waiting` is called
 /// again and again.
-pub(super) fn send(admin: &Admin, request: Request, mut waiting: impl FnMut()) -> Result<(StatusCode, Bytes), Problem> {
+pub(in crate::command) fn send(
+    admin: &Admin,
+    request: Request,
+    mut waiting: impl FnMut(),
+) -> Result<(StatusCode, Bytes), Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Problem::no_resources(&error))?;
     block_on(runtime, async {
@@ -172,14 +176,14 @@ pub(super) const HELP: &str =
 const HELP_OF_CHANGE: &str = "the change may have been made: look at `spillgate blocks`, `spillgate shadows`, `spillgate regions` or the log of the server";
 
 /// A request to an admin listener.
-pub(super) struct Request {
-    pub(super) method: Method,
-    pub(super) path: Cow<'static, str>,
-    pub(super) token: Option<String>,
+pub(in crate::command) struct Request {
+    pub(in crate::command) method: Method,
+    pub(in crate::command) path: Cow<'static, str>,
+    pub(in crate::command) token: Option<String>,
     /// JSON, or `None` for an empty body.
-    pub(super) body: Option<String>,
+    pub(in crate::command) body: Option<String>,
     /// The answer has to come within this time.
-    pub(super) within: Duration,
+    pub(in crate::command) within: Duration,
 }
 
 impl Request {

@@ -74,8 +74,7 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
         auth.domain.as_deref() == Some(&*rule.domain) && auth.descriptors.iter().any(|entries| fits(rule, entries));
-    let has_others =
-        settings.listeners().iter().any(|(name, listen)| !matches!(*name, "http" | "admin") && listen.is_some());
+    let has_others = settings.listeners_for_clients().iter().any(|(name, listen)| *name != "http" && listen.is_some());
     match (settings.http.is_some(), has_others) {
         (true, _) if by_forward_auth => Unreleased::Always,
         (false, true) => Unreleased::Always,

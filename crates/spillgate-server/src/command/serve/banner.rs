@@ -136,10 +136,11 @@ const USUAL_SUM: usize = 1 << 30;
 
 /// Returns the memory that clients can hold at most, by what holds it.
 fn memory_of_clients(settings: &Settings) -> Vec<(&'static str, usize)> {
-    let listeners = settings.listeners().iter().filter(|(name, listen)| *name != "admin" && listen.is_some()).count();
+    let listeners = settings.listeners_for_clients().iter().filter(|(_, listen)| listen.is_some()).count();
+    let of_operators = (settings.admin.is_some(), settings.health.is_some());
     let workers = settings.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let is_shared = settings.store.url != StoreUrl::Memory;
-    worst_case(&settings.limits.clients, listeners, settings.admin.is_some(), workers, is_shared)
+    worst_case(&settings.limits.clients, listeners, of_operators, workers, is_shared)
 }
 
 fn mib(bytes: usize) -> String {

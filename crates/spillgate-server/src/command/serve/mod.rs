@@ -37,7 +37,7 @@ use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use regions::OtherRegions;
-use signals::{HangUps, Signals};
+use signals::{Ending, HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
 use spillgate_admin::{Access, AdminState};
@@ -111,7 +111,8 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
     reload::start(queue, Arc::clone(&service), serve.clone(), resolved, history)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
+    let ending = Ending { delay: settings.limits.drain_delay, handle: running.handle(), saver: Arc::clone(&saver) };
+    signals.follow(Arc::clone(&service), ending, reloads).map_err(unavailable)?;
     refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     sweep::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     if settings.admin.is_some() {
@@ -203,6 +204,9 @@ fn bind(
         let state = state.with_lost_lines(log::lost_by_this_thread);
         let store = (settings.store.url != StoreUrl::Memory).then(|| settings.store.url.to_string());
         open("admin", listen, App::Admin(spillgate_admin::router(state.with_store(store))))?;
+    }
+    if let Some(listen) = &settings.health {
+        open("health", listen, App::Health(spillgate_admin::health_router(Arc::clone(service))))?;
     }
     Ok(listening)
 }

@@ -20,10 +20,10 @@ pub(super) fn allow(settings: &Settings) -> usize {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let allowed =
         getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    let of_clients = settings.listeners().iter().filter(|(name, listen)| *name != "admin" && listen.is_some()).count();
+    let of_clients = settings.listeners_for_clients().iter().filter(|(_, listen)| listen.is_some()).count();
     let limits = settings.limits.clients;
-    let of_admin = settings.admin.as_ref().map_or(0, |_| limits.admin_connections());
-    let connections = share(allowed, of_clients, of_admin);
+    let of_operators = [&settings.admin, &settings.health].into_iter().flatten().count() * limits.admin_connections();
+    let connections = share(allowed, of_clients, of_operators);
     if connections < limits.connections {
         tracing::warn!(
             open_files = allowed,
@@ -36,10 +36,10 @@ pub(super) fn allow(settings: &Settings) -> usize {
 }
 
 /// Returns how many connections each of `listeners` may have, if the process may open `files`. The admin listener gets
-/// `of_admin` of them, but at most an eighth.
-fn share(files: usize, listeners: usize, of_admin: usize) -> usize {
+/// `of_operators` of them, together with the health listener, but at most an eighth.
+fn share(files: usize, listeners: usize, of_operators: usize) -> usize {
     let left = files.saturating_sub(SPARE);
-    (left - of_admin.min(left / 8)).checked_div(listeners).unwrap_or(0).max(1)
+    (left - of_operators.min(left / 8)).checked_div(listeners).unwrap_or(0).max(1)
 }
 
 #[cfg(test)]

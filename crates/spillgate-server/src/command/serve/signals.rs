@@ -1,9 +1,14 @@
 //! Handles signals. SIGTERM and SIGINT start a drain: the server accepts no new connections, and answers the requests
 //! in flight. SIGHUP makes the server read its rules again.
 //!
-//! A second SIGTERM or SIGINT ends the server at once, so that a drain can always be cut short.
+//! If the settings have a delay, the server first leaves: it says that it is not ready, and asks its clients to make new
+//! connections, but still accepts them. A proxy that learns late of the end loses no request in this time.
+//!
+//! The next SIGTERM or SIGINT ends the delay. The one after it ends the server at once, so that a drain can always be cut
+//! short.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +16,7 @@ use spillgate_service::reload_requests::ReloadRequests;
 use spillgate_service::{Readiness, Service};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 
 use super::log;
 use super::snapshot::Saver;
@@ -47,9 +53,21 @@ impl HangUps {
     }
 }
 
+/// How the server ends after SIGTERM or SIGINT.
+pub(super) struct Ending {
+    /// How long the server still accepts connections.
+    pub(super) delay: Duration,
+    pub(super) handle: Handle,
+    pub(super) saver: Arc<Saver>,
+}
+
 /// The handlers of all signals. They are installed before the server reports that it is ready.
 pub(super) struct Signals {
     runtime: Runtime,
+    received: Received,
+}
+
+struct Received {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
@@ -61,45 +79,48 @@ impl Signals {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
         drop(guard);
-        Ok(Signals { runtime, terminate, interrupt, hang_up })
+        Ok(Signals { runtime, received: Received { terminate, interrupt, hang_up } })
     }
 
-    /// Starts the thread that handles the signals. The first SIGTERM or SIGINT starts a drain. The second one ends the
-    /// process at once. Each SIGHUP requests a reload.
-    pub(super) fn follow(
-        mut self,
-        service: Arc<Service>,
-        handle: Handle,
-        saver: Arc<Saver>,
-        reloads: ReloadRequests,
-    ) -> Result<(), Problem> {
+    /// Starts the thread that handles the signals. The first SIGTERM or SIGINT starts the end of the server. Each SIGHUP
+    /// requests a reload.
+    pub(super) fn follow(self, service: Arc<Service>, ending: Ending, reloads: ReloadRequests) -> Result<(), Problem> {
+        let (Signals { runtime, mut received }, Ending { delay, handle, saver }) = (self, ending);
         let work = move || {
-            self.runtime.block_on(async {
-                let mut draining = false;
-                loop {
-                    tokio::select! {
-                        Some(()) = self.terminate.recv() => {}
-                        Some(()) = self.interrupt.recv() => {}
-                        Some(()) = self.hang_up.recv() => {
-                            reloads.request();
-                            continue;
-                        }
-                    }
-                    if draining {
-                        tracing::warn!("second SIGTERM or SIGINT: requests in flight are cut");
-                        saver.finish(SNAPSHOT_WITHIN);
-                        service.rules().log_refusals();
-                        log::flush();
-                        std::process::exit(EXIT_UNAVAILABLE.into());
-                    }
-                    draining = true;
-                    tracing::info!("draining: no new connections, requests in flight are answered");
-                    service.set_readiness(Readiness::Draining);
-                    handle.drain();
+            runtime.block_on(async {
+                received.next_end(None, &reloads).await;
+                service.set_readiness(Readiness::Draining);
+                if !delay.is_zero() {
+                    tracing::info!(?delay, "leaving: not ready any more, new connections are still accepted");
+                    handle.leave();
+                    received.next_end(Some(delay), &reloads).await;
                 }
+                tracing::info!("draining: no new connections, requests in flight are answered");
+                handle.drain();
+                received.next_end(None, &reloads).await;
+                tracing::warn!("one more SIGTERM or SIGINT: requests in flight are cut");
+                saver.finish(SNAPSHOT_WITHIN);
+                service.rules().log_refusals();
+                log::flush();
+                std::process::exit(EXIT_UNAVAILABLE.into());
             });
         };
         let spawned = std::thread::Builder::new().name("signals".into()).spawn(work);
         spawned.map(drop).map_err(|error| Problem::no_resources(&error))
+    }
+}
+
+impl Received {
+    /// Waits for the next SIGTERM or SIGINT, but not longer than `within`. Meanwhile, each SIGHUP requests a reload.
+    async fn next_end(&mut self, within: Option<Duration>, reloads: &ReloadRequests) {
+        let mut over = pin!(sleep(within.unwrap_or_default()));
+        loop {
+            tokio::select! {
+                Some(()) = self.terminate.recv() => return,
+                Some(()) = self.interrupt.recv() => return,
+                Some(()) = self.hang_up.recv() => reloads.request(),
+                () = &mut over, if within.is_some() => return,
+            }
+        }
     }
 }
