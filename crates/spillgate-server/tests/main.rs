@@ -34,3 +34,4 @@ mod store;
 mod support;
 mod tidy;
 mod unread;
+mod watch;
