@@ -1,6 +1,6 @@
-//! `GET /reloads` and `POST /reload`: lists the last reloads of the rules, and reads the rules again.
+//! `GET /reloads` and `POST /reload`: lists the last reloads, and reads all files again.
 //!
-//! After a change of a rules file, an operator sees here whether the server has loaded it.
+//! After a change of a file, an operator sees here whether the server has taken it, and why not.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use axum::{Extension, Json};
 use serde_json::json;
 use spillgate::Clock;
 use spillgate_http::problem::Problem;
-use spillgate_service::reload_requests::ReloadErrors;
-use spillgate_service::reloads::{Lines, Outcome};
+use spillgate_service::reload_requests::Reloaded;
+use spillgate_service::reloads::{Outcome, UnitName};
 
 use super::writes::{Change, without_members};
 use super::{AdminState, page};
@@ -39,24 +39,39 @@ pub(super) async fn reload<C: Clock>(
             (Extension(change), Json(answer)).into_response()
         }
         Outcome::Failed => {
-            let change = Change(format!("nothing: the rules have errors: {}", reloaded.errors.count()));
-            (Extension(change), refused(&reloaded.errors, &reload.notes)).into_response()
+            let (errors, changes) = (reloaded.errors.count(), reload.changes.count());
+            let failed = failed(&reloaded).map(UnitName::as_str).collect::<Vec<_>>().join(", ");
+            let change = Change(format!("not reloaded: {failed}; errors: {errors}, changes: {changes}"));
+            (Extension(change), refused(&reloaded)).into_response()
         }
     })
 }
 
-/// Returns the answer to a reload that failed: a problem with the members `errors`, `errors_left_out` and `notes`.
-fn refused(errors: &ReloadErrors, notes: &Lines) -> Response {
-    let status = StatusCode::UNPROCESSABLE_ENTITY;
+/// Returns the units that could not be taken.
+fn failed(reloaded: &Reloaded) -> impl Iterator<Item = UnitName> {
+    reloaded.reload.units.iter().filter(|unit| unit.outcome == Outcome::Failed).map(|unit| unit.unit)
+}
+
+/// Returns the answer to a reload in which a unit failed: a problem that says what became of each unit.
+fn refused(reloaded: &Reloaded) -> Response {
+    let (reload, status) = (&*reloaded.reload, StatusCode::UNPROCESSABLE_ENTITY);
+    let detail = if failed(reloaded).any(|unit| unit == UnitName::Rules) {
+        "the rules were not reloaded; the earlier rules stay in use"
+    } else {
+        "not everything was reloaded; what could not be taken stays as it was"
+    };
     let mut problem = json!({
         "type": "about:blank",
         "title": status.canonical_reason(),
         "status": status.as_u16(),
-        "detail": "the rules were not reloaded; the earlier rules stay in use",
+        "detail": detail,
         "help": "correct the errors in the files, and reload again; `spillgate validate` checks the files without a server",
-        "notes": notes,
+        "cause": reload.cause,
+        "units": reload.units,
+        "changes": reload.changes,
+        "notes": reload.notes,
     });
-    if let (Some(problem), serde_json::Value::Object(errors)) = (problem.as_object_mut(), json!(errors)) {
+    if let (Some(problem), serde_json::Value::Object(errors)) = (problem.as_object_mut(), json!(reloaded.errors)) {
         problem.extend(errors);
     }
     (status, [(header::CONTENT_TYPE, "application/problem+json")], page::json(&problem)).into_response()

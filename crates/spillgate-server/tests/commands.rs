@@ -472,11 +472,12 @@ fn the_last_reloads_are_listed() {
     let reloads: Vec<_> = text.split("\n\n").collect();
     assert_eq!(reloads.len(), 3, "{text}");
     assert!(
-        reloads[0].contains(" UTC  failed: the earlier rules stayed in use\n  ") && reloads[0].contains("`rate_limit`")
+        reloads[0].contains(" UTC  request  failed: the earlier rules stayed in use\n  ")
+            && reloads[0].contains("`rate_limit`")
     );
-    assert!(reloads[1].contains(" UTC  reloaded: 1 file, 1 domain, 2 rules\n  api: user_id ("), "{text}");
+    assert!(reloads[1].contains(" UTC  request  reloaded: 1 file, 1 domain, 2 rules\n  api: user_id ("), "{text}");
     assert!(reloads[1].contains("limit per_user changed: 2 per year"), "{text}");
-    assert!(reloads[2].ends_with(" UTC  nothing has changed: 1 file, 1 domain, 2 rules\n"), "{text}");
+    assert!(reloads[2].ends_with(" UTC  request  nothing has changed: 1 file, 1 domain, 2 rules\n"), "{text}");
     assert_eq!(scene.json(&["reloads"], 0)["reloads"].as_array().map(Vec::len), Some(3));
 }
 

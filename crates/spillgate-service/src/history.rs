@@ -292,7 +292,8 @@ impl<C: Clock> Service<C> {
     /// Returns a number that changes when a reload succeeds or fails, and when blocks or shadow switches change. An
     /// open page then knows that it has to read everything again. `loaded` must be the rules that the answer shows.
     pub fn changes(&self, loaded: &Loaded) -> u64 {
-        loaded.number() + self.metrics.reload_failures.get() + self.operator.changes()
+        let reloads = self.metrics.reload_failures.get() + self.metrics.all_reloads.without_rules.get();
+        loaded.number() + reloads + self.operator.changes()
     }
 }
 

@@ -149,21 +149,25 @@ impl<C: Clock> Service<C> {
 
     /// Replaces the current rules. Requests that are in flight are still decided by the old rules.
     pub fn replace_rules(&self, rules: Rules) {
-        let keys = self.loaded.load().caller_keys();
-        self.replace_rules_and_keys(rules, keys);
+        self.load(rules, self.loaded.load().caller_keys());
+        self.metrics.reloads.inc();
+        self.metrics.rules_loaded.set(seconds(self.limiter.now()));
+        self.metrics.reload_successful.set(1);
+        self.update_readiness();
     }
 
-    /// Does what [`replace_rules`](Service::replace_rules) does, and changes how reports show callers. All counts stay.
-    /// A caller that was counted before has a name only after its next request.
-    pub fn replace_rules_and_keys(&self, rules: Rules, keys: CallerKeys) {
+    /// Changes how reports show callers. All counts stay. A caller that was counted before has a name only after its next
+    /// request.
+    pub fn replace_caller_keys(&self, keys: CallerKeys) {
+        let rules = self.loaded.load().rules.clone();
+        self.load(rules, keys);
+    }
+
+    fn load(&self, rules: Rules, keys: CallerKeys) {
         let (before, now) = (self.loaded.load(), self.limiter.now());
         let insight = Insight { keys, ..self.options.insight };
         let options = (&ServiceOptions { insight, ..self.options }, self.caller_seed);
         self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, options, Some(&before), now)));
-        self.metrics.reloads.inc();
-        self.metrics.rules_loaded.set(seconds(now));
-        self.metrics.reload_successful.set(1);
-        self.update_readiness();
     }
 
     /// Returns the limiter. To serve a request, use [`decide`](Service::decide) and its relatives instead, because they

@@ -42,7 +42,7 @@ pub struct Insight {
     /// The maximum number of callers in the samples of all limits together. 0 turns insight off.
     pub max_callers: usize,
     /// How reports show the callers in the samples, until a reload changes it
-    /// ([`replace_rules_and_keys`](super::Service::replace_rules_and_keys)).
+    /// ([`replace_caller_keys`](super::Service::replace_caller_keys)).
     pub keys: CallerKeys,
 }
 

@@ -1,4 +1,4 @@
-//! The last reloads of the rules, with their time, outcome, errors and changes.
+//! The last reloads, with their time, cause, outcome, errors and changes.
 //!
 //! The log has earlier reloads too, but not every operator can read the log.
 
@@ -23,24 +23,89 @@ pub struct ReloadHistory(Arc<Mutex<VecDeque<Arc<Reload>>>>);
 pub struct Reload {
     /// When the reload began, in milliseconds since 1970.
     pub at_ms: u64,
+    pub cause: Cause,
+    /// Failed if one of the units failed.
     pub outcome: Outcome,
-    /// `None` if the reload failed.
+    /// What became of each unit that the reload read.
+    pub units: Vec<UnitOutcome>,
+    /// `None` if the reload has loaded no rules.
     pub loaded: Option<LoadedCounts>,
-    /// Why the reload failed. Empty if it succeeded.
+    /// Why units failed. Empty if all succeeded.
     pub errors: Lines,
-    /// How the new rules differ from the rules before the reload.
+    /// What is in force now and was not before: changes of rules, settings and tokens.
     pub changes: Lines,
     /// What the reload did not do: settings that have changed and wait for a restart, and errors of the settings file.
     pub notes: Lines,
 }
 
-/// Which rules the server uses after a reload.
+/// Why the server reloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The server has seen that a file has changed.
+    Watch,
+    /// The signal SIGHUP.
+    Signal,
+    /// An operator asked for it: `POST /reload`.
+    Request,
+}
+
+impl Cause {
+    pub const ALL: [Cause; 3] = [Cause::Watch, Cause::Signal, Cause::Request];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Cause::Watch => "watch",
+            Cause::Signal => "signal",
+            Cause::Request => "request",
+        }
+    }
+}
+
+/// A part of what the files say, which a reload takes whole or not at all. A unit that fails keeps no other unit from
+/// being taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitName {
+    /// The settings that a reload changes, all in the settings file.
+    Settings,
+    /// All rules files.
+    Rules,
+    /// Both tokens of the admin listener.
+    AdminTokens,
+    /// The secret with which keys are hashed. A reload never takes it, but notes that its file has changed.
+    KeySecret,
+}
+
+impl UnitName {
+    pub const ALL: [UnitName; 4] = [UnitName::Settings, UnitName::Rules, UnitName::AdminTokens, UnitName::KeySecret];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            UnitName::Settings => "settings",
+            UnitName::Rules => "rules",
+            UnitName::AdminTokens => "admin_tokens",
+            UnitName::KeySecret => "key_secret",
+        }
+    }
+}
+
+/// What became of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct UnitOutcome {
+    pub unit: UnitName,
+    pub outcome: Outcome,
+}
+
+/// What the server uses after a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The server uses the rules that it has read.
+    /// The server uses what it has read.
     Reloaded,
-    /// The server goes on with the earlier rules.
+    /// The server goes on with what it had.
     Failed,
 }
 
@@ -89,6 +154,14 @@ impl Lines {
         &self.lines
     }
 
+    /// Adds all lines of `other`.
+    pub fn append(&mut self, other: Lines) {
+        self.left_out += other.left_out;
+        for line in other.lines {
+            self.add(|| line);
+        }
+    }
+
     /// Returns the number of all lines.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -125,8 +198,13 @@ mod tests {
             for _ in 0..150 {
                 changes.add(|| "é".repeat(1000));
             }
-            let (errors, notes) = (Lines::default(), Lines::default());
-            history.add(Reload { at_ms, outcome: Outcome::Failed, loaded: None, errors, changes, notes });
+            let mut notes = Lines::default();
+            notes.append(changes);
+            changes = Lines::default();
+            changes.append(notes);
+            let (errors, notes, units) = (Lines::default(), Lines::default(), Vec::new());
+            let outcome = Outcome::Failed;
+            history.add(Reload { at_ms, cause: Cause::Watch, outcome, units, loaded: None, errors, changes, notes });
         }
         let kept = history.0.lock();
         assert_eq!((kept.len(), kept[0].at_ms, kept[31].at_ms), (32, 39, 8));

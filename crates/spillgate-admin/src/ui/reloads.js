@@ -1,4 +1,4 @@
-// The last reloads of the rules, with what each has changed.
+// The last reloads, with their cause and what each has changed.
 
 import { button } from './actions.js';
 import { get, post } from './api.js';
@@ -22,17 +22,31 @@ function lines({ lines: shown, left_out: left }, make, name) {
   return h('ul', { class: name }, ...shown.map(make), left > 0 && h('li', `and ${plural(left, 'more line')}, see the log`));
 }
 
-const isLoaded = ({ outcome: how }) => how === 'reloaded';
+// Whether a reload has loaded rules. One of tokens or settings alone loads none.
+const isLoaded = ({ loaded }) => loaded !== null;
+
+const CAUSES = { watch: 'a file has changed', signal: 'SIGHUP', request: 'an operator' };
+const UNITS = { rules: 'the rules', settings: 'the settings', admin_tokens: 'the admin tokens', key_secret: 'the key secret' };
+
+const unitsText = (units, how) => units.filter(({ outcome: of }) => of === how).map(({ unit }) => UNITS[unit] ?? unit).join(', ');
+
+// What was loaded, and what stays as it was.
+function summary({ loaded, units }) {
+  const failed = unitsText(units, 'failed');
+  const rules = loaded && `${plural(loaded.files, 'file')}, ${plural(loaded.domains, 'domain')}, ${plural(loaded.rules, 'rule')}${loaded.warnings ? `, ${plural(loaded.warnings, 'warning')}` : ''}`;
+  const kept = failed && (failed === UNITS.rules ? 'The server goes on with the earlier rules.' : `As before: ${failed}.`);
+  return [rules, kept].filter(Boolean).join('. ') || `Read again: ${unitsText(units, 'reloaded')}.`;
+}
 
 // `badge` says what became of the rules of a reload that has loaded them.
 function reloadNode(reload, badge) {
-  const isGood = isLoaded(reload);
-  const { loaded, changes } = reload;
+  const isGood = reload.outcome === 'reloaded';
+  const shown = isLoaded(reload) ? badge : 'read';
   return h('article.card',
-    h('h2', h('time', { datetime: new Date(reload.at_ms).toISOString() }, time(reload.at_ms)), h(`span.badge.${!isGood ? 'bad' : badge === IN_USE ? 'good' : 'faint'}`, isGood ? badge : 'failed')),
-    h('p.faint', loaded ? `${plural(loaded.files, 'file')}, ${plural(loaded.domains, 'domain')}, ${plural(loaded.rules, 'rule')}${loaded.warnings ? `, ${plural(loaded.warnings, 'warning')}` : ''}` : 'The server goes on with the earlier rules.'),
+    h('h2', h('time', { datetime: new Date(reload.at_ms).toISOString() }, time(reload.at_ms)), h(`span.badge.${!isGood ? 'bad' : shown === IN_USE ? 'good' : 'faint'}`, isGood ? shown : 'failed')),
+    h('p.faint', `Cause: ${CAUSES[reload.cause] ?? reload.cause}. ${summary(reload)}`),
     lines(reload.errors, (line) => h('li.outcome.bad', line), 'errors'),
-    lines(changes, change, 'changes') ?? (isGood && h('p', 'Nothing has changed.')));
+    lines(reload.changes, change, 'changes') ?? (isGood && h('p', 'Nothing has changed.')));
 }
 
 const IN_USE = 'in use';
@@ -57,7 +71,7 @@ const fileError = ({ message, file, line, column, excerpt, help }) => h('article
 function resultNodes({ reload, body }) {
   if (reload) return [reloadNode(reload, 'loaded'), lines(reload.notes, (line) => h('li', line), 'notes')].filter(Boolean);
   const left = body.errors_left_out ?? 0;
-  return [...body.errors.map(fileError), left > 0 && h('p', `and ${plural(left, 'more error')}`), lines(body.notes, (line) => h('li', line), 'notes')].filter(Boolean);
+  return [...body.errors.map(fileError), left > 0 && h('p', `and ${plural(left, 'more error')}`), lines(body.changes, change, 'changes'), lines(body.notes, (line) => h('li', line), 'notes')].filter(Boolean);
 }
 
 export function open() {
@@ -69,11 +83,12 @@ export function open() {
     try {
       const answer = await post('/reload', {}, RELOAD_MS);
       result.replaceChildren(...resultNodes(answer));
-      return answer.changed ? 'The server uses the rules that it has read.' : 'The server has read its rules. Nothing has changed.';
+      return answer.changed ? 'The server uses what it has read.' : 'The server has read its files. Nothing has changed.';
     } catch (failure) {
       if (!failure.body?.errors) throw failure;
       result.replaceChildren(...resultNodes(failure));
-      throw Object.assign(new Error('The rules were not reloaded. The earlier rules stay in use.'), { help: 'correct the errors below in the files, and reload again' });
+      const isOfRules = failure.body.units.some(({ unit, outcome: how }) => unit === 'rules' && how === 'failed');
+      throw Object.assign(new Error(isOfRules ? 'The rules were not reloaded. The earlier rules stay in use.' : 'Not everything was reloaded. What has errors stays as it was.'), { help: 'correct the errors below in the files, and reload again' });
     } finally {
       read().catch(() => {});
     }
@@ -84,14 +99,14 @@ export function open() {
       const { reloads } = await get('/reloads');
       shown = key;
       error.replaceChildren();
-      fillOnce(list, reloads, () => (reloads.length ? [reloads.length > 1 && h('p.faint', 'The newest first. The server keeps the last 32.'), ...reloadNodes(reloads)] : h('p', 'The rules were not reloaded since the server started. The button above, ', h('code', 'spillgate reload'), ' and SIGHUP reload them.')));
+      fillOnce(list, reloads, () => (reloads.length ? [reloads.length > 1 && h('p.faint', 'The newest first. The server keeps the last 32.'), ...reloadNodes(reloads)] : h('p', 'No file has changed since the server started. A changed file, the button above, ', h('code', 'spillgate reload'), ' and SIGHUP make it read its files again.')));
     } catch (failure) {
       showError(error, failure);
     }
   }
   return {
     title: 'Reloads',
-    element: h('div.view.narrow', h('h1', 'Reloads of the rules'), h('p', 'The server reads its rules files again. If a file has an error, the rules do not change.'), h('div.row', now, done), result, error, list),
+    element: h('div.view.narrow', h('h1', 'Reloads'), h('p', 'The server reads its rules, admin tokens and settings file again. What has an error does not change.'), h('div.row', now, done), result, error, list),
     update() {
       // After a failure, the next overview leads to another try.
       if (!state.overview || tried === state.overview) return;

@@ -152,9 +152,14 @@ fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
     // The kind of the file is checked before it is opened, because opening a pipe waits until another program writes to
     // it.
-    if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
+    let found = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    if !found.is_file() {
         let help = "write the rules into a regular file; do not keep other kinds of files in a folder of rules";
         return Err(Diagnostic::unreadable(&name, format!("{name} is not a regular file"), help));
+    }
+    // A server that watches its files would otherwise read the beginning of a huge file again and again.
+    if found.len() > MAX_FILE_BYTES as u64 {
+        return Err(too_large(&name));
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let mut bytes = Vec::new();

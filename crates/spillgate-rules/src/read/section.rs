@@ -106,6 +106,7 @@ const SETTINGS: &[&str] = &[
     "admin_hosts",
     "health",
     "rules",
+    "watch",
     "shadow",
     "workers",
     "log_level",

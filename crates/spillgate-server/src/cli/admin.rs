@@ -273,11 +273,11 @@ fn top() -> Command {
 
 fn reload() -> Command {
     let codes = "Exit codes:
-  0  the server uses the rules that it has read
-  1  the rules have errors, and the earlier rules stay in use
+  0  the server uses what it has read
+  1  a file has errors, and what it says is not used; files without errors are used
   2  the command line is wrong
   3  the server cannot be asked, refuses the token, or has failed; or the output cannot be written";
-    let about = "Make a server read its rules again, wait, and say what has changed or which errors they have";
+    let about = "Make a server read its files again, wait, and say what has changed or which errors they have";
     with_server(command("reload", about, &["", " --admin unix:/run/spillgate/admin.sock"], codes))
 }
 

@@ -29,8 +29,8 @@ pub(super) fn command() -> Command {
              SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n  \
              spillgate serve rules.yaml --store redis://127.0.0.1:6379 --store-key-secret-file key.secret\n\n\
              Signals:\n  SIGTERM, SIGINT  stop listening, answer requests in flight, exit; a second signal exits at once\n  \
-             SIGHUP           read the rules again, and use them if no file has an error; changed settings need a \
-             restart\n\n{EXIT_CODES}"
+             SIGHUP           read rules, admin tokens and the settings file again, and use what has no error; most \
+             settings need a restart\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
         .arg(config_argument("Settings file (YAML)"))

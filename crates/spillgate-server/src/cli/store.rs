@@ -120,7 +120,9 @@ pub(super) fn doctor_command() -> Command {
              the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
              the scripts on keys of its own, and then removes these keys. It changes nothing else.\n\n\
              If the settings name other regions, it also examines whether each of their stores can be reached and charged, and \
-             agrees in what has to be the same. It charges one unit of a key of its own there, which ends within a minute.",
+             agrees in what has to be the same. It charges one unit of a key of its own there, which ends within a minute.\n\n\
+             With a settings file, it finds rules, tokens and settings files that are mounted alone (subPath in Kubernetes). The \
+             server never sees a new version of such a file.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \

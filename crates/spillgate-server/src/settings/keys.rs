@@ -14,7 +14,7 @@ use super::error::SettingError;
 use super::regions::Across;
 use super::store::url_forms;
 use super::values::{Value, YEAR};
-use super::{LogFormat, Settings, StoreUrl};
+use super::{LogFormat, Settings, StoreUrl, Watch};
 
 /// How a value is written in a flag or a variable. In a file it is YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub const KEYS: &[Key] = &[
          /healthcheck and /metrics without a token, for every host name, and shows nothing that a caller has sent",
         |s, v| s.health = v.listen()?),
     key!("admin_token_file", One "FILE", "",
-        "File with the bearer token of the admin listener. It is read again each second, so a token can change without a restart. Callers of all its paths except /healthz and /readyz must send this \
+        "File with the bearer token of the admin listener. A reload reads it again, so a token can change without a restart (see watch). Callers of all its paths except /healthz and /readyz must send this \
          token (to read, the token of admin_read_token_file suffices). The files of the page (/ and /ui/) need no token. Without a token, every caller whose URL has an address, localhost or a name of admin_hosts may read, but only programs on this machine may use the POST routes",
         |s, v| s.admin_token_file = Some(v.path_buf()?)),
     key!("admin_read_token_file", One "FILE", "",
@@ -115,6 +115,11 @@ pub const KEYS: &[Key] = &[
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml, *.yml and *.json files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
+    key!("watch", One "HOW", "on",
+        "How the server sees that rules, admin tokens or the settings file have changed: on (it watches their folders), poll (it reads \
+         the files each second, for disks that report no changes, such as NFS) or off (only a reload reads them). New rules or tokens are taken \
+         when two readings one second apart are equal. If they have an error, the earlier ones stay",
+        |s, v| s.watch = v.word(&[("on", Watch::On), ("poll", Watch::Poll), ("off", Watch::Off)])?),
     key!("compat", One "SERVER", "off",
         "Compatibility of all rules files: off, or envoy (Envoy's reference server). With envoy, each descriptor of a request is \
          charged even if another descriptor is refused. Refused descriptors are charged too. If several wildcards match, the \
@@ -136,7 +141,7 @@ pub const KEYS: &[Key] = &[
     key!("log_level", One "FILTER", "info",
         "Lowest level that is logged: error, warn, info, debug (each request, at most 100 lines a second) or trace. A filter such \
          as debug,h2=info also sets the level of the library h2. Without such a filter, only errors of h2 are logged, because \
-         clients can cause any number of its warnings. Writes of operators are logged at every level",
+         clients can cause any number of its warnings. Writes of operators are logged at every level. A reload changes it, without a restart",
         |s, v| s.log_level = v.log_filter()?),
     key!("log_format", One "FORMAT", "text",
         "Format of log lines on stderr: text or json",

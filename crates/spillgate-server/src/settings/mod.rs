@@ -59,6 +59,8 @@ pub struct Settings {
     pub admin_hosts: Vec<String>,
     /// Rules files, and folders with rules files.
     pub rules: Vec<PathBuf>,
+    /// How the server sees that a file has changed.
+    pub watch: Watch,
     /// Whether all rules files behave as in Envoy's reference server (`compat: envoy`).
     pub compat_envoy: bool,
     /// The answer while the shared store fails, for limits without an `on_store_failure` of their own.
@@ -106,6 +108,18 @@ impl Settings {
     pub const fn listeners_for_clients(&self) -> [(&'static str, Option<&Listen>); 2] {
         [("http", self.http.as_ref()), ("grpc", self.grpc.as_ref())]
     }
+}
+
+/// How the server sees that one of its files has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Watch {
+    /// It watches the folders of the files. Where it cannot, it polls.
+    #[default]
+    On,
+    /// It reads all files each second.
+    Poll,
+    /// It does not see it. A signal or a request says so.
+    Off,
 }
 
 /// The format of log lines.

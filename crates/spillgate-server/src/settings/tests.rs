@@ -119,6 +119,7 @@ admin: off
 health: 0.0.0.0:8090
 admin_token_file: /etc/token
 rules: [rules/, more.yaml]
+watch: poll
 shadow: on
 workers: 2
 store: {url: memory}
@@ -143,7 +144,7 @@ limits:
     assert_eq!((settings.admin, settings.health), (None, tcp(8090)));
     assert_eq!(settings.rules, ["conf/rules/", "conf/more.yaml"].map(PathBuf::from));
     assert_eq!(settings.admin_token_file, Some("/etc/token".into()));
-    assert!(settings.shadow);
+    assert_eq!((settings.watch, settings.shadow), (Watch::Poll, true));
     let snapshot = Snapshot { path: Some("conf/state".into()), interval: Duration::from_secs(5) };
     assert_eq!(
         settings.memory,
@@ -430,6 +431,7 @@ fn wrong_values_are_reported_with_their_place_and_their_fix() {
             "memory: {snapshot: {interval: 5s}}",
             "1:31 memory.snapshot has an interval but no path; set `memory.snapshot.path` to the file to write",
         ),
+        ("watch: pol", "1:8 `pol` is not a value of `watch`; did you mean `poll`? write one of: on, poll, off"),
         ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
         ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
         ("limits: {descriptors: 257}", "1:23 `257` is out of range for `limits.descriptors`; choose 1 to 256"),

@@ -251,7 +251,7 @@ async function failures() {
   await page.evaluate(() => { location.hash = '#/reloads'; });
   await until(page, '.outcome.bad', /^busy for a test/);
   failing = /^$/;
-  await until(page, '.list', /were not reloaded/);
+  await until(page, '.list', /No file has changed/);
   // If the user has left the view for which a request was sent, its answer is ignored.
   const complaints = [];
   page.on('console', (message) => complaints.push(message.text()));

@@ -36,7 +36,8 @@ static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let url = redis.url();
     let store = [&["--store", &*url, "--store-expected-nodes", "1"][..], &REGIONS].concat();
     let mut families = BTreeMap::new();
-    for (arguments, shown) in [(&snapshot[..], "snapshot_timestamp"), (&store, "store_up 1")] {
+    let polls = (&["--watch", "poll"][..], "watch_polls 1");
+    for (arguments, shown) in [(&snapshot[..], "snapshot_timestamp"), (&store, "store_up 1"), polls] {
         let server = Spillgate::serve(&rules, arguments);
         let page = eventually("the gauge that only this server has", || {
             let page = http::get(server.admin(), "/metrics", &[]).body;

@@ -34,7 +34,8 @@ descriptors:
 
 fn load(app: &App, rules: &str, keys: CallerKeys) {
     let rules = Rules::parse(&[RulesFile { name: "shop.yaml".into(), text: rules.into() }]);
-    app.service.replace_rules_and_keys(rules.unwrap_or_else(|errors| panic!("{errors:?}")), keys);
+    app.service.replace_rules(rules.unwrap_or_else(|errors| panic!("{errors:?}")));
+    app.service.replace_caller_keys(keys);
 }
 
 fn app(keys: CallerKeys) -> App {

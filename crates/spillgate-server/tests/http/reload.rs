@@ -5,8 +5,8 @@ use axum::http::Request;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use spillgate_admin::{self as admin, AdminState};
-use spillgate_service::reload_requests::{ReloadErrors, Reloaded, reload_requests};
-use spillgate_service::reloads::{Lines, Outcome, Reload, ReloadHistory};
+use spillgate_service::reload_requests::{Next, ReloadErrors, Reloaded, reload_requests};
+use spillgate_service::reloads::{Cause, Lines, Outcome, Reload, ReloadHistory};
 use std::sync::Arc;
 use tower::ServiceExt as _;
 
@@ -39,9 +39,11 @@ fn the_listener_answers_others_while_a_reload_runs() {
             assert_eq!(ask(request("GET", path, LOCAL, &[])).await.0, 200);
         }
         assert!(!first.is_finished() && !second.is_finished());
-        let waiters = queue.next().expect("a reload is requested");
+        let Next::Reload(waiters) = queue.next(None) else { panic!("a reload is requested") };
         let [errors, changes, notes] = [(); 3].map(|()| Lines::default());
-        let reload = Reload { at_ms: 7, outcome: Outcome::Reloaded, loaded: None, errors, changes, notes };
+        let (cause, outcome, units) = (waiters.cause(), Outcome::Reloaded, Vec::new());
+        assert_eq!(cause, Cause::Request);
+        let reload = Reload { at_ms: 7, cause, outcome, units, loaded: None, errors, changes, notes };
         waiters.answer(&Arc::new(Reloaded { reload: history.add(reload), errors: ReloadErrors::default() }));
         for answer in [first, second] {
             let (status, body) = answer.await.expect("the request does not panic");

@@ -73,7 +73,7 @@ fn an_admin_token_is_read_again_from_its_file() {
     let folder = folder();
     let file = |name: &str| folder.path(name).display().to_string();
     let (write, read) = (file("write"), file("read"));
-    let arguments = ["--admin-token-file", &write, "--admin-read-token-file", &read];
+    let arguments = ["--admin-token-file", &write, "--admin-read-token-file", &read, "--watch", "on"];
     let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     let rules = |token: &str| {
         let authorization = format!("Bearer {token}");

@@ -41,6 +41,10 @@ impl Spillgate {
                 command.args([listener, "127.0.0.1:0"]);
             }
         }
+        // A test that watches says so. In all others, only a signal or a request reloads.
+        if !arguments.contains(&"--watch") {
+            command.args(["--watch", "off"]);
+        }
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SPILLGATE_")) {
             command.env_remove(name);
         }

@@ -15,6 +15,7 @@ mod peeks;
 mod process;
 mod regions;
 mod registry;
+mod reloads;
 mod requests;
 mod sharded;
 mod store;
@@ -48,6 +49,7 @@ pub use page::Page;
 pub use process::resident_bytes;
 pub use regions::RegionMetrics;
 pub use registry::{Counter, Format, Gauge};
+pub use reloads::ReloadMetrics;
 pub use requests::Protocol;
 pub(crate) use sharded::ThreadNumber;
 pub use store::StoreMetrics;
@@ -170,11 +172,13 @@ pub struct Metrics {
     pub rules: Gauge,
     /// When rules were last loaded without an error, in seconds since 1970. The first load, at the start, counts too.
     pub rules_loaded: Gauge,
-    /// Reloads that succeeded.
+    /// Reloads of all kinds.
+    pub all_reloads: ReloadMetrics,
+    /// Reloads of the rules that succeeded.
     pub reloads: Counter,
-    /// Reloads that failed. After such a reload, the server still uses the old rules.
+    /// Reloads of the rules that failed. After such a reload, the server still uses the old rules.
     pub reload_failures: Counter,
-    /// 1 if the last reload succeeded, or if there was none, and 0 if it failed.
+    /// 1 if the last reload of the rules succeeded, or if there was none, and 0 if it failed.
     pub reload_successful: Gauge,
     /// Open connections of all listeners.
     pub connections: Gauge,
@@ -269,12 +273,13 @@ impl Metrics {
                 "When the rules were last loaded without an error, at the start or by a reload, in seconds since 1970",
                 Gauge::unknown(),
             ),
-            reloads: reg.counter("rules_reloads", "Reloads that succeeded"),
+            all_reloads: ReloadMetrics::new(reg),
+            reloads: reg.counter("rules_reloads", "Reloads of the rules that succeeded"),
             reload_failures: reg
-                .counter("rules_reload_failures", "Reloads that failed. The server still uses the old rules"),
+                .counter("rules_reload_failures", "Reloads of the rules that failed. The server still uses the old rules"),
             reload_successful: reg.gauge(
                 "rules_last_reload_successful",
-                "1 if the last reload succeeded, or if there was none, and 0 if it failed",
+                "1 if the last reload of the rules succeeded, or if there was none, and 0 if it failed",
                 Gauge::default(),
             ),
             connections: reg.gauge("connections", "Open connections of all listeners", Gauge::default()),

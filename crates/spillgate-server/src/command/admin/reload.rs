@@ -1,4 +1,4 @@
-//! `spillgate reload`: makes a server read its rules again, and says what has changed or which errors they have.
+//! `spillgate reload`: makes a server read its files again, and says what has changed or which errors they have.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::answer::{Failure, Server};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, Terminal, Tone, clean, count};
 
-/// The command waits longer than two reloads take: one may run already, and reading the files takes 10 s at most.
+/// The command waits longer than two reloads usually take: one may run already, and reading the files of a unit takes 10 s
+/// at most.
 const WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -40,17 +41,18 @@ pub(super) struct Lines {
     left_out: usize,
 }
 
-/// Why the rules were not reloaded.
+/// Why not everything was reloaded.
 #[derive(Deserialize)]
 struct NotReloaded {
     detail: String,
-    errors: Vec<RulesError>,
+    errors: Vec<FileError>,
     errors_left_out: usize,
+    changes: Lines,
     notes: Lines,
 }
 
 #[derive(Deserialize)]
-struct RulesError {
+struct FileError {
     message: String,
     file: Option<String>,
     line: Option<u32>,
@@ -133,5 +135,7 @@ fn errors(refused: &NotReloaded, terminal: &mut Terminal) {
     if refused.errors_left_out > 0 {
         terminal.complain(&format!("and {}", count(refused.errors_left_out, "more error")));
     }
-    terminal.complain(&(refused.notes.text("note: ", "note") + &clean(&refused.detail)));
+    // What had no error is in use now.
+    let lines = refused.changes.text("  ", "change") + &refused.notes.text("note: ", "note");
+    terminal.complain(&(lines + &clean(&refused.detail)));
 }

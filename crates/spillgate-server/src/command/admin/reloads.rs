@@ -13,11 +13,20 @@ pub(super) struct Page {
 #[derive(Deserialize)]
 struct Reload {
     at_ms: u64,
+    cause: String,
     outcome: String,
+    units: Vec<Unit>,
     loaded: Option<Counts>,
     errors: Lines,
     changes: Lines,
     notes: Lines,
+}
+
+/// What became of one unit.
+#[derive(Deserialize)]
+struct Unit {
+    unit: String,
+    outcome: String,
 }
 
 /// Returns the reloads, the newest first.
@@ -31,19 +40,29 @@ pub(super) fn text(page: &Page, terminal: &Terminal) -> String {
 impl Reload {
     fn text(&self, terminal: &Terminal) -> String {
         let (tone, outcome) = match &*self.outcome {
-            "failed" => (Tone::Bad, "failed: the earlier rules stayed in use".to_owned()),
+            "failed" => (Tone::Bad, self.failed()),
             _ if self.changes.is_empty() => (Tone::Good, "nothing has changed".to_owned()),
             outcome => (Tone::Good, clean(outcome)),
         };
         let counts = self.loaded.as_ref().map(|loaded| format!(": {}", loaded.text())).unwrap_or_default();
         let mut text = format!(
-            "{} UTC  {}{counts}\n",
+            "{} UTC  {}  {}{counts}\n",
             date_time(self.at_ms.saturating_mul(1_000_000)),
+            clean(&self.cause),
             terminal.paint(tone, &outcome)
         );
         text.push_str(&self.errors.text("  ", "error"));
         text.push_str(&self.changes.text("  ", "change"));
         text.push_str(&self.notes.text("  note: ", "note"));
         text
+    }
+    /// Returns which units failed.
+    fn failed(&self) -> String {
+        let failed = self.units.iter().filter(|unit| unit.outcome == "failed").map(|unit| clean(&unit.unit));
+        let failed: Vec<String> = failed.collect();
+        match &failed[..] {
+            [unit] if unit == "rules" => "failed: the earlier rules stayed in use".to_owned(),
+            units => format!("failed: {} stayed as before", units.join(", ")),
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! `spillgate doctor`: finds faults of a shared store and says how to fix them.
 //!
 //! A store can work now and lose counts later, because of eviction, a failover or a missing right. The doctor shows
-//! such faults before counts are lost. With `regions.peers`, it also examines the stores of the other regions.
+//! such faults before counts are lost. With `regions.peers`, it also examines the stores of the other regions. With a
+//! settings file, it finds files whose changes the server cannot see.
 
+mod files;
 mod finding;
 mod redis;
 mod regions;
@@ -11,7 +13,7 @@ mod render;
 use crate::cli::Doctor;
 use crate::command::open::settings;
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problems, Terminal};
-use crate::settings::Settings;
+use crate::settings::{Settings, StoreUrl};
 use finding::Finding;
 
 pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
@@ -30,6 +32,10 @@ pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
 fn examined(doctor: &Doctor) -> Result<(Settings, Vec<Finding>), (Problems, u8)> {
     let loaded = settings::load(doctor.config.as_deref(), &[], &doctor.flags);
     let settings = loaded.map_err(|problems| (problems, EXIT_USAGE))?.settings;
-    let findings = redis::examine(&settings)?;
+    let mut findings = files::examine(&settings, doctor.config.as_deref());
+    // A server without a shared store can have such files too.
+    if findings.is_empty() || settings.store.url != StoreUrl::Memory {
+        findings.extend(redis::examine(&settings)?);
+    }
     Ok((settings, findings))
 }

@@ -21,7 +21,16 @@ pub(crate) fn load(
     arguments: &[PathBuf],
     flags: &[(&'static Key, Vec<String>)],
 ) -> Result<Resolved, Problems> {
-    resolved(sources(config, arguments, flags)?)
+    load_from(config.map(settings_file).transpose()?, arguments, flags)
+}
+
+/// Does the same as [`load`], with a settings file that was read before.
+pub(crate) fn load_from(
+    file: Option<SettingsFile>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Resolved, Problems> {
+    resolved(sources(file, arguments, flags))
 }
 
 /// Does the same as [`load`], for a command that does not connect to a store.
@@ -30,29 +39,27 @@ pub(crate) fn load_without_store(
     arguments: &[PathBuf],
     flags: &[(&'static Key, Vec<String>)],
 ) -> Result<Resolved, Problems> {
-    resolved(Sources { asks_no_store: true, ..sources(config, arguments, flags)? })
+    let file = config.map(settings_file).transpose()?;
+    resolved(Sources { asks_no_store: true, ..sources(file, arguments, flags) })
 }
 
-fn sources(
-    config: Option<&Path>,
-    arguments: &[PathBuf],
-    flags: &[(&'static Key, Vec<String>)],
-) -> Result<Sources, Problems> {
+fn sources(file: Option<SettingsFile>, arguments: &[PathBuf], flags: &[(&'static Key, Vec<String>)]) -> Sources {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    Ok(Sources {
-        file: config.map(settings_file).transpose()?,
+    Sources {
+        file,
         environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
         flags: flags.to_vec(),
         arguments: arguments.to_vec(),
         asks_no_store: false,
-    })
+    }
 }
 
 fn resolved(sources: Sources) -> Result<Resolved, Problems> {
     resolve(&sources).map_err(Problems)
 }
 
-fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
+/// Reads a settings file.
+pub(crate) fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
     let name = path.display().to_string();
     let unread = |error: std::io::Error| {
         let help = match error.kind() {

@@ -3,7 +3,6 @@
 //! The server checks everything before it serves the first request: settings, rules, secrets, the snapshot and all
 //! addresses.
 
-mod admin_tokens;
 mod banner;
 mod history;
 mod limiter;
@@ -37,6 +36,7 @@ use crate::listener::{self, App, Listen, Server};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
 use regions::OtherRegions;
+use reload::{RulesSeen, Started};
 use signals::{Ending, HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
@@ -81,7 +81,8 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         return Ok(EXIT_OK);
     }
     let settings = resolved.settings.clone();
-    let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
+    let files = rules::files(&settings.rules).map_err(Failure::Usage)?;
+    let rules = rules::parse(&settings, &files).map_err(Failure::Usage)?;
     let access = secret_file::admin_access(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     let metrics = Arc::new(Metrics::with_rule_values(settings.limits.metric_values));
     let log = log::start(&settings, terminal.err_colour(), &metrics);
@@ -93,7 +94,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         tracing::warn!("{warning}");
     }
     let clients = listener::Limits { connections: open_files::allow(&settings), ..settings.limits.clients };
-    let loaded = Loaded::of(&rules, files);
+    let (loaded, rules_seen) = (Loaded::of(&rules, files.len()), RulesSeen::of(files));
     let file = snapshot_file(serve, &settings)?;
     let regions = regions::start(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     let service = service(&settings, rules, (file.as_ref(), regions.as_ref()), metrics).map_err(Failure::Usage)?;
@@ -103,13 +104,14 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     first_answer.wait();
     let mut server = Server::new(clients, settings.workers, Arc::clone(service.metrics()));
     let (history, (reloads, queue)) = (ReloadHistory::default(), reload_requests());
-    admin_tokens::follow(&settings, &access).map_err(|error| unavailable(Problem::no_resources(&error)))?;
-    let listening = bind(&settings, &service, (access, &history, &reloads), &mut server).map_err(unavailable)?;
+    let listening =
+        bind(&settings, &service, (access.clone(), &history, &reloads), &mut server).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
-    reload::start(queue, Arc::clone(&service), serve.clone(), resolved, history)
+    let started = Started { service: &service, access: &access, serve, resolved, rules: rules_seen };
+    reload::start(started, (reloads.clone(), queue), history)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let ending = Ending { delay: settings.limits.drain_delay, handle: running.handle(), saver: Arc::clone(&saver) };
     signals.follow(Arc::clone(&service), ending, reloads).map_err(unavailable)?;

@@ -1,5 +1,5 @@
 //! Handles signals. SIGTERM and SIGINT start a drain: the server accepts no new connections, and answers the requests
-//! in flight. SIGHUP makes the server read its rules again.
+//! in flight. SIGHUP makes the server read its files again.
 //!
 //! If the settings have a delay, the server first leaves: it says that it is not ready, and asks its clients to make new
 //! connections, but still accepts them. A proxy that learns late of the end loses no request in this time.
@@ -34,7 +34,7 @@ pub(super) const TARGET: &str = module_path!();
 const SNAPSHOT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The handler of SIGHUP. It is installed first, because without a handler SIGHUP ends the process. After a SIGHUP
-/// during the start, the server reads its rules again when it is ready. SIGTERM and SIGINT still end the process during
+/// during the start, the server reads its files again when it is ready. SIGTERM and SIGINT still end the process during
 /// the start.
 pub(super) struct HangUps {
     runtime: Runtime,

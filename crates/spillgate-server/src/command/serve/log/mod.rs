@@ -7,6 +7,7 @@ mod queue;
 
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use spillgate::SystemClock;
@@ -35,6 +36,9 @@ const KEPT: [&str; 4] = [WRITES_TARGET, module_path!(), super::TARGET, super::si
 /// The log of the process.
 static QUEUE: Queue = Queue::new();
 
+/// Replaces the filter of the log.
+static SET_FILTER: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
 /// The log. When this value is dropped, it waits until the lines are written, but at most [`LAST_LINES`].
 #[derive(Debug)]
 #[must_use]
@@ -60,17 +64,36 @@ pub(super) fn start(settings: &Settings, colour: bool, metrics: &Metrics) -> io:
     let write = |bytes: &[u8]| Ok(rustix::io::write(io::stderr(), bytes)?);
     let report = |lines| tracing::warn!(lines, "lines of the log were lost, because standard error took no more");
     std::thread::Builder::new().name("log".into()).spawn(move || QUEUE.write_all(write, report))?;
-    let filter = EnvFilter::builder().parse_lossy(filter(&settings.log_level));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines).with_ansi(colour);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter(&settings.log_level));
+    let lines = lines.with_writer(Lines).with_ansi(colour);
     // The library would write its own errors to standard error itself, wait for it, and panic if that fails.
     let lines = lines.log_internal_errors(false);
     // If the process has a subscriber already, that subscriber stays.
-    let _ = match settings.log_format {
-        LogFormat::Text => lines.with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-    };
+    match settings.log_format {
+        LogFormat::Text => {
+            let lines = lines.with_target(false).with_filter_reloading();
+            let handle = lines.reload_handle();
+            if lines.try_init().is_ok() {
+                let _ = SET_FILTER.set(Box::new(move |filter| drop(handle.reload(filter))));
+            }
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_filter_reloading();
+            let handle = lines.reload_handle();
+            if lines.try_init().is_ok() {
+                let _ = SET_FILTER.set(Box::new(move |filter| drop(handle.reload(filter))));
+            }
+        }
+    }
     panic::set_hook(Box::new(log_panic));
     Ok(Log(()))
+}
+
+/// Changes which lines are logged from now on.
+pub(super) fn set_level(level: &str) {
+    if let Some(set) = SET_FILTER.get() {
+        set(filter(level));
+    }
 }
 
 /// Gives each line to the queue.
@@ -110,12 +133,12 @@ fn rank(target: &str) -> Rank {
 /// not to libraries, because they would write a line for each HTTP/2 frame.
 ///
 /// The writes of operators are always logged, unless `level` names their target.
-fn filter(level: &str) -> String {
+fn filter(level: &str) -> EnvFilter {
     let always = format!("{QUIET},{WRITES_TARGET}=info");
-    match level {
+    EnvFilter::builder().parse_lossy(match level {
         "debug" | "trace" => format!("{always},info,spillgate={level}"),
         _ => format!("{always},{level}"),
-    }
+    })
 }
 
 /// Returns the system's clock. It writes a log line when someone has set the wall clock.
