@@ -33,4 +33,5 @@ mod snapshot;
 mod store;
 mod support;
 mod tidy;
+mod tls;
 mod unread;

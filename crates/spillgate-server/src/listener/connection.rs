@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spillgate_service::metrics::{Closed, Metrics};
 use tokio::time::{Instant, sleep_until};
 
@@ -135,6 +136,20 @@ pub(super) async fn watch_over(
                 check_at = (now + check_every).min(ends_at);
             }
         }
+    }
+}
+
+/// While clients speak a protocol that their listener does not speak, the log says so at most once in this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Writes a warning, unless the last one, at the time in `last`, was written a short time ago.
+#[cold]
+pub(super) fn warn_at_times(last: &Mutex<Option<Instant>>, warning: &str) {
+    let mut last = last.lock();
+    if last.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+        *last = Some(Instant::now());
+        drop(last);
+        tracing::warn!("{warning}; this is logged at most once a minute");
     }
 }
 

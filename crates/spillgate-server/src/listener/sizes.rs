@@ -11,12 +11,16 @@ use super::{in_flight, unread};
 /// up to 20 KiB for its first streams.
 const CONNECTION_BYTES: usize = 96 << 10;
 
+/// What TLS adds to a connection: a record that is not whole, what was decrypted, what was encrypted, and the keys.
+const TLS_BYTES: usize = 64 << 10;
+
 /// What h2 can decode of the bytes of one turn before the server counts the requests. With references to its table of
 /// header fields, a client needs one byte for a field of a request.
 const TURN_BYTES: usize = 4 << 20;
 
 /// Returns the bytes that clients can make the server hold, by what holds them. `listeners` is the number of listeners
-/// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies.
+/// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies. `encrypted` is the
+/// number of connections that can have TLS.
 #[must_use]
 pub fn worst_case(
     limits: &Limits,
@@ -24,6 +28,7 @@ pub fn worst_case(
     has_admin: bool,
     workers: usize,
     is_shared: bool,
+    encrypted: usize,
 ) -> Vec<(&'static str, usize)> {
     let connections = limits.connections.saturating_mul(listeners);
     let admin = if has_admin { limits.admin_connections() } else { 0 };
@@ -32,6 +37,7 @@ pub fn worst_case(
     vec![
         ("connections of clients", connections.saturating_mul(CONNECTION_BYTES + own)),
         ("connections of the admin listener", admin.saturating_mul(CONNECTION_BYTES + own)),
+        ("TLS of connections", encrypted.saturating_mul(TLS_BYTES)),
         ("requests in flight (limits.in_flight)", limits.in_flight),
         ("unread answers (limits.unread)", limits.unread),
         ("requests of one turn, 4MiB for each worker", (workers + usize::from(has_admin)).saturating_mul(TURN_BYTES)),
@@ -52,7 +58,7 @@ mod tests {
     #[test]
     fn the_defaults_stay_below_1_gib_with_8_workers_and_a_shared_store() {
         let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
-        let rows = worst_case(&limits, 2, true, 8, true);
+        let rows = worst_case(&limits, 2, true, 8, true, 0);
         let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
         assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
     }

@@ -1,5 +1,5 @@
 //! Reads the rules again on SIGHUP, and when an operator requests it (`POST /reload`). If one file has an error, all
-//! current rules stay in use.
+//! current rules stay in use. The certificates of the listeners are read again too, and their errors do not keep new rules out.
 //!
 //! Reloads run in threads of their own, and reading has a time limit. So a file on a disk that does not answer cannot
 //! block the signals, and the server can still be stopped.
@@ -18,6 +18,7 @@ use spillgate_service::reload_requests::{ReloadError, ReloadErrors, ReloadQueue,
 use spillgate_service::reloads::{Lines, LoadedCounts, Outcome, Reload, ReloadHistory};
 
 use super::banner::Loaded;
+use super::certificates::Certificates;
 use super::rule_changes::{limits_lost, log_lost_counts};
 use super::rule_differences::differences;
 use crate::cli::Serve;
@@ -33,11 +34,11 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 pub(super) fn start(
     queue: ReloadQueue,
     service: Arc<Service>,
-    serve: Serve,
-    resolved: Resolved,
+    (serve, resolved): (Serve, Resolved),
+    certificates: Option<Certificates>,
     history: ReloadHistory,
 ) -> io::Result<()> {
-    let mut reloader = Reloader { service, serve, resolved, history, reader: Reader::default() };
+    let mut reloader = Reloader { service, serve, resolved, certificates, history, reader: Reader::default() };
     thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&queue)).map(drop)
 }
 
@@ -45,6 +46,7 @@ struct Reloader {
     service: Arc<Service>,
     serve: Serve,
     resolved: Resolved,
+    certificates: Option<Certificates>,
     history: ReloadHistory,
     reader: Reader,
 }
@@ -60,6 +62,7 @@ impl Reloader {
     fn reloaded(&mut self) -> Reloaded {
         let at_ms = self.service.limiter().now().as_nanos() / 1_000_000;
         let mut notes = Lines::default();
+        self.reload_certificates(&mut notes);
         // If anything fails, the current rules stay.
         let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload(&mut notes)));
         let panicked = |_| Err(Problem::new("the reload panicked", "see the panic in the log").into());
@@ -81,6 +84,24 @@ impl Reloader {
         };
         let reload = self.history.add(Reload { at_ms, outcome, loaded, errors: lines, changes, notes });
         Reloaded { reload, errors }
+    }
+
+    /// Reads the certificates of the listeners again. What fails is a note, and the rules are reloaded anyway.
+    fn reload_certificates(&mut self, notes: &mut Lines) {
+        let Some(certificates) = self.certificates.clone() else { return };
+        let read = self.reader.read(READ_WITHIN, move || certificates.reload());
+        let units = read.map_or_else(|problem| vec![("", Err(problem))], Vec::from);
+        for (name, taken) in units {
+            match taken {
+                Ok(false) => {}
+                Ok(true) => notes.add(|| format!("new: {name}")),
+                Err(problem) => {
+                    let line = masked(&Diagnostic::from(problem).one_line());
+                    tracing::error!("{line}");
+                    notes.add(|| line);
+                }
+            }
+        }
     }
 
     /// Reads all files, and replaces the rules. Returns what the server uses now, and what has changed.
