@@ -245,9 +245,13 @@ impl Shared {
             self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
         };
         let Some(worker) = worker else { return };
-        // If there are too many handshakes, this one closes the oldest, also if the listener is full. So handshakes cannot
-        // keep it full.
-        let tls = tls.as_ref().map(|secured| (Arc::clone(secured), secured.begin()));
+        // Handshakes have a bound of their own, so clients that never end them cannot fill the listener.
+        let begun = tls.as_ref().map(|secured| secured.begin(peer, &self.metrics));
+        if matches!(begun, Some(None)) {
+            self.metrics.closed(Closed::Bound).inc();
+            return;
+        }
+        let tls = tls.clone().zip(begun.flatten());
         if open.load(Ordering::Relaxed) >= self.limits.connections_of(app) {
             self.metrics.closed(Closed::Bound).inc();
             return;

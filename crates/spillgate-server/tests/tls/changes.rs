@@ -120,7 +120,7 @@ fn a_new_authority_ends_the_connections_of_before() {
 #[test]
 fn a_connection_ends_with_the_certificate_of_its_client() {
     let (folder, authority) = folder();
-    let end = SystemTime::now() + Duration::from_secs(20);
+    let end = SystemTime::now() + Duration::from_secs(40);
     authority.issue(&folder, "short", &["shop.internal"], |params| params.not_after = end.into());
     let server = serve_with_client_ca(&folder, &[]);
     let mut open = Caller::start(&folder, server.grpc(), &["ca.pem", "short.pem", "short.key"]);

@@ -14,6 +14,7 @@ fn clients() -> Folder {
     authority.issue(&folder, "expired", &["shop.internal"], ended);
     authority.issue(&folder, "unlisted", &["other.example", "spiffe://cluster/other"], |_| {});
     authority.issue(&folder, "unnamed", &[], |_| {});
+    // It has the same name, but another key.
     Authority::new("authority").issue(&folder, "stranger", &["shop.internal"], |_| {});
     self_signed(&folder, "self", &["shop.internal"]);
     folder

@@ -51,7 +51,7 @@ fn flood(server: SocketAddr, bytes: &[u8], stop: &AtomicBool) {
 fn clients_that_never_end_a_handshake_shut_out_nobody() {
     let (folder, _authority) = folder();
     for bytes in [Vec::new(), client_hello()] {
-        let server = serve(&folder, &["--limits-connections", "100", "--limits-handshake", "1h"]);
+        let server = serve(&folder, &["--limits-connections", "800", "--limits-handshake", "1h"]);
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             // Also after a panic, or the scope would wait for ever.

@@ -188,5 +188,5 @@ pub(super) fn reload(server: &Spillgate) -> String {
     let answer = answer.expect("the server answers");
     assert_eq!(answer.status, 200, "{}", answer.body);
     let answer: serde_json::Value = serde_json::from_str(&answer.body).expect("the answer is JSON");
-    answer["notes"]["lines"].to_string()
+    answer["reload"]["notes"]["lines"].to_string()
 }

@@ -50,6 +50,8 @@ impl ClientCertVerifier for ClientVerifier {
                 {
                     CertificateError::UnknownIssuer.into()
                 }
+                // Its issuer has the name of an authority, and another key.
+                TlsError::InvalidCertificate(CertificateError::BadSignature) => CertificateError::UnknownIssuer.into(),
                 error => error,
             })?;
         match name_of(&self.names, certificate) {

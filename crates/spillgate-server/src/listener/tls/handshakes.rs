@@ -23,9 +23,14 @@ pub(in crate::listener) struct Handshakes {
 struct Begun {
     /// The number of the next handshake.
     next: u64,
-    /// The handshakes in progress, in the order of their beginning. A sender that is dropped ends its handshake.
-    in_progress: BTreeMap<u64, oneshot::Sender<()>>,
+    /// The handshakes in progress, in the order of their beginning, with the times of their beginnings. A sender that is
+    /// dropped ends its handshake.
+    in_progress: BTreeMap<u64, (Instant, oneshot::Sender<()>)>,
 }
+
+/// A handshake has at least this time before it makes way for a newer one. In a flood, a client that means it would otherwise
+/// be closed before its second message arrives. Until a handshake has had this time, newer ones are closed instead.
+const LEAST_TIME: Duration = Duration::from_millis(250);
 
 impl Handshakes {
     /// At most `most` handshakes will be in progress.
@@ -34,18 +39,22 @@ impl Handshakes {
     }
 
     /// Counts a handshake that begins. If there are too many, the oldest one is closed: its client has probably no
-    /// intention to go on.
-    pub(in crate::listener) fn begin(self: &Arc<Self>) -> InProgress {
-        let (sender, closed) = oneshot::channel();
+    /// intention to go on. Returns `None` if even the oldest has had little time. Then the new one has to be closed.
+    pub(in crate::listener) fn begin(self: &Arc<Self>) -> Option<InProgress> {
+        let (now, (sender, closed)) = (Instant::now(), oneshot::channel());
         let mut begun = self.begun.lock();
+        if begun.in_progress.len() >= self.most {
+            let oldest = begun.in_progress.first_entry()?;
+            if now.saturating_duration_since(oldest.get().0) < LEAST_TIME {
+                return None;
+            }
+            oldest.remove();
+        }
         let number = begun.next;
         begun.next += 1;
-        begun.in_progress.insert(number, sender);
-        if begun.in_progress.len() > self.most {
-            begun.in_progress.pop_first();
-        }
+        begun.in_progress.insert(number, (now, sender));
         drop(begun);
-        InProgress { handshakes: Arc::clone(self), number, closed }
+        Some(InProgress { handshakes: Arc::clone(self), number, closed })
     }
 }
 
@@ -156,16 +165,20 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn the_oldest_handshake_makes_way_for_the_newest() {
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_handshake_makes_way_for_the_newest_if_it_has_had_time() {
         let handshakes = Handshakes::new(2);
-        let mut all: Vec<_> = (0..4).map(|_| handshakes.begin()).collect();
-        let closed: Vec<_> = all.iter_mut().map(|one| one.closed().now_or_never().is_some()).collect();
-        assert_eq!(closed, [true, true, false, false]);
-        drop(all.remove(2));
-        let mut newest = handshakes.begin();
-        assert!(newest.closed().now_or_never().is_none() && all[2].closed().now_or_never().is_none());
-        drop((all, newest));
+        let begin = || handshakes.begin().expect("it can begin");
+        let (mut first, mut second) = (begin(), begin());
+        assert!(handshakes.begin().is_none(), "the first two have had no time");
+        tokio::time::advance(LEAST_TIME).await;
+        let mut third = begin();
+        assert!(first.closed().now_or_never().is_some() && second.closed().now_or_never().is_none());
+        drop(second);
+        let fourth = begin();
+        assert!(third.closed().now_or_never().is_none(), "a handshake that has ended makes way too");
+        assert!(handshakes.begin().is_none());
+        drop((first, third, fourth));
         assert!(handshakes.begun.lock().in_progress.is_empty(), "no handshake is counted any more");
     }
 

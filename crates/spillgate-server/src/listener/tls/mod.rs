@@ -224,9 +224,13 @@ impl Secured {
         Secured { tls, listener: app.name(), wants_certificates, handshakes: Handshakes::new(handshakes) }
     }
 
-    /// Counts a handshake that begins.
-    pub(super) fn begin(&self) -> InProgress {
-        self.handshakes.begin()
+    /// Counts a handshake that begins. Returns `None`, and counts a failure, if too many are in progress.
+    pub(super) fn begin(&self, peer: Peer, metrics: &Metrics) -> Option<InProgress> {
+        let begun = self.handshakes.begin();
+        if begun.is_none() {
+            self.failed(HandshakeFailure::Crowded, peer, None, metrics);
+        }
+        begun
     }
 
     /// Returns the configuration for a handshake that begins now, and how often the roots have changed before.
