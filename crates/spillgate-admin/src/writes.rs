@@ -14,6 +14,7 @@ use serde::Deserialize;
 use spillgate_http::json::object;
 use spillgate_http::problem::Problem;
 use spillgate_http::read_body;
+use spillgate_service::ClientName;
 use spillgate_service::metrics::Metrics;
 use tokio::sync::Semaphore;
 
@@ -31,6 +32,9 @@ const ROUTE_CHARS_MAX: usize = 48;
 
 /// The log shows at most this many characters of what a write has changed.
 const CHANGE_CHARS_MAX: usize = 500;
+
+/// The log shows at most this many characters of the name in a client's certificate.
+const CLIENT_CHARS_MAX: usize = 300;
 
 /// The answer to a write is shorter. Only an answer whose line is lost is read.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -72,20 +76,25 @@ pub(super) struct Write {
     route: String,
     proof: Proof,
     peer: String,
+    /// The name in the certificate of the client. Empty if the listener wants no certificates.
+    client: String,
 }
 
 impl Write {
     pub(super) fn new(request: &Request, proof: Proof) -> Write {
         let route = request.uri().path().chars().take(ROUTE_CHARS_MAX).collect();
         let peer = access::peer(request).map(|peer| peer.to_string()).unwrap_or_default();
-        Write { route, proof, peer }
+        let client =
+            request.extensions().get::<ClientName>().map(|name| name.0.chars().take(CLIENT_CHARS_MAX).collect());
+        Write { route, proof, peer, client: client.unwrap_or_default() }
     }
 
     fn log(&self, change: &str, status: Option<StatusCode>) {
         let change: String = change.chars().take(CHANGE_CHARS_MAX).collect();
         let (route, token, peer) = (&*self.route, self.proof.as_str(), &*self.peer);
         let status = status.map(|status| status.as_u16());
-        tracing::info!(target: TARGET, route, change, token, peer, status, "a write on the admin listener");
+        let client = (!self.client.is_empty()).then_some(&*self.client);
+        tracing::info!(target: TARGET, route, change, token, peer, client, status, "a write on the admin listener");
     }
 }
 

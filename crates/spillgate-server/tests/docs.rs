@@ -90,6 +90,7 @@ pages! {
     operating_reload: "docs/src/operating/reload.md",
     operating_snapshot: "docs/src/operating/snapshot.md",
     operating_store_failure: "docs/src/operating/store-failure.md",
+    operating_tls: "docs/src/operating/tls.md",
     reference_admin: "docs/src/reference/admin.md",
     reference_exit_codes: "docs/src/reference/exit-codes.md",
     reference_grpc: "docs/src/reference/grpc.md",

@@ -35,5 +35,6 @@ mod snapshot;
 mod store;
 mod support;
 mod tidy;
+mod tls;
 mod unread;
 mod watch;

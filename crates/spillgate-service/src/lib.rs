@@ -64,7 +64,7 @@ pub use loaded::{Loaded, UNMATCHED};
 pub use named_limits::{Reset, ResetLimit, not_reset};
 pub use operator_changes::BlockMade;
 pub use options::{Bounds, CallerKeys, Insight, ServiceOptions};
-pub use peer::Peer;
+pub use peer::{ClientName, Peer};
 pub use readiness::Readiness;
 pub use reserve::{Claim, Records, Reserved, SETTLEMENTS_BYTES, Settlement};
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// What a server knows about the other end of a connection. It is shown as an address such as `192.0.2.1:4711`, or as
 /// `unix`.
@@ -21,3 +22,8 @@ impl fmt::Display for Peer {
         }
     }
 }
+
+/// The name of a client, from a certificate that the listener has verified. It is for the log, and gives no rights: a
+/// browser sends certificates by itself, also for the pages of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientName(pub Arc<str>);

@@ -74,12 +74,23 @@ pub enum UnitName {
     Rules,
     /// Both tokens of the admin listener.
     AdminTokens,
+    /// The certificate of the listeners, with its key.
+    Certificate,
+    /// The authorities that sign the certificates of clients.
+    ClientCa,
     /// The secret with which keys are hashed. A reload never takes it, but notes that its file has changed.
     KeySecret,
 }
 
 impl UnitName {
-    pub const ALL: [UnitName; 4] = [UnitName::Settings, UnitName::Rules, UnitName::AdminTokens, UnitName::KeySecret];
+    pub const ALL: [UnitName; 6] = [
+        UnitName::Settings,
+        UnitName::Rules,
+        UnitName::AdminTokens,
+        UnitName::Certificate,
+        UnitName::ClientCa,
+        UnitName::KeySecret,
+    ];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -87,6 +98,8 @@ impl UnitName {
             UnitName::Settings => "settings",
             UnitName::Rules => "rules",
             UnitName::AdminTokens => "admin_tokens",
+            UnitName::Certificate => "certificate",
+            UnitName::ClientCa => "client_ca",
             UnitName::KeySecret => "key_secret",
         }
     }

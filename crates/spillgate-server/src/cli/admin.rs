@@ -47,16 +47,21 @@ pub(super) fn commands() -> [Command; 11] {
 }
 
 pub(super) fn server_argument() -> Arg {
-    Arg::new("server")
-        .long("admin")
-        .value_name("URL")
-        .default_value(DEFAULT_ADMIN)
-        .help("Admin listener of the server: http://HOST:PORT or unix:/path [env: SPILLGATE_ADMIN_URL]")
+    Arg::new("server").long("admin").value_name("URL").default_value(DEFAULT_ADMIN).help(
+        "Admin listener of the server: http://HOST:PORT, https://HOST:PORT or unix:/path [env: SPILLGATE_ADMIN_URL]",
+    )
 }
 
 /// Returns whether the command line has an address of an admin listener. Without it, the environment can have one.
 pub(super) fn has_server(matches: &ArgMatches) -> bool {
     matches.value_source("server") == Some(ValueSource::CommandLine)
+}
+
+pub(super) fn ca_argument() -> Arg {
+    Arg::new("ca").long("ca").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
+        "File (PEM) with the authority of the server's certificate, for https. Without it, the authorities of the system \
+         [env: SPILLGATE_ADMIN_CA]",
+    )
 }
 
 pub(super) fn token_file_argument() -> Arg {
@@ -76,6 +81,7 @@ fn command(name: &'static str, about: &'static str, examples: &[&str], exit_code
 fn with_server(command: Command) -> Command {
     command
         .arg(server_argument())
+        .arg(ca_argument())
         .arg(token_file_argument())
         .arg(json_argument("Print the answer of the server as JSON"))
 }
@@ -364,7 +370,8 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
     };
     let server = text("server").filter(|_| has_server(matches));
     let token_file = matches.get_one("admin-token-file").cloned();
-    Some(Admin { server, token_file, json: matches.get_flag("json"), action })
+    let ca = matches.get_one("ca").cloned();
+    Some(Admin { server, ca, token_file, json: matches.get_flag("json"), action })
 }
 
 /// Reads a request in JSON. The server checks its members.

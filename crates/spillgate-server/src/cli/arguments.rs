@@ -40,6 +40,7 @@ pub(super) fn setting(key: &'static Key) -> Arg {
 fn heading(key: &Key) -> &'static str {
     match key.path.split_once('.') {
         Some(("store" | "memory", _)) => "Store",
+        Some(("tls", _)) => "TLS on the listeners",
         Some(("forward_auth", _)) => "Forward-auth",
         Some(("allow", _)) => "What clients may do",
         Some(("insight", _)) => "What is remembered of callers",

@@ -118,6 +118,8 @@ pub struct Health {
 pub struct Insight {
     /// The addresses of admin listeners. Empty if the command line has none.
     pub admin: Vec<String>,
+    /// The file with the authorities for addresses with `https`.
+    pub ca: Option<PathBuf>,
     pub admin_token_file: Option<PathBuf>,
     /// The only rule that is shown.
     pub rule: Option<String>,
@@ -133,6 +135,8 @@ pub struct Insight {
 pub struct Admin {
     /// The address of the admin listener, if the command line has it.
     pub server: Option<String>,
+    /// The file with the authorities for an address with `https`.
+    pub ca: Option<PathBuf>,
     pub token_file: Option<PathBuf>,
     pub json: bool,
     pub action: AdminAction,

@@ -54,13 +54,13 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
 /// commands for operators.
 fn address(url: Option<&str>, variable: Option<&str>) -> Result<Admin, Problem> {
     match (url, variable) {
-        (Some(url), _) => Admin::parse(url).map_err(|_| {
+        (Some(url), _) => Admin::parse(url, client::authorities(None).as_deref()).map_err(|_| {
             Problem::new(format!("`{url}` is no address of a listener"), "write http://HOST:PORT or unix:/path")
         }),
-        (None, None | Some("" | "off" | "false" | "no")) => client::address(None),
+        (None, None | Some("" | "off" | "false" | "no")) => client::address(None, client::authorities(None).as_deref()),
         (None, Some(listen)) => match (listen.parse(), listen.starts_with("unix:")) {
             (Ok(address), _) => Ok(Admin::Tcp(reachable(address).to_string())),
-            (Err(_), true) => Admin::parse(listen),
+            (Err(_), true) => Admin::parse(listen, None),
             (Err(_), false) => {
                 let message = format!("`{listen}` in {VARIABLE} is not an address to listen on");
                 Err(Problem::new(message, "write an IP address and a port (0.0.0.0:8090), unix:/path, or off"))

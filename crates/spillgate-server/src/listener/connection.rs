@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spillgate_service::metrics::{Closed, Metrics};
 use tokio::time::{Instant, sleep_until};
 
@@ -175,6 +176,20 @@ fn reason(cut_at: Option<Instant>) -> Closed {
 fn spread(age: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     age * u32::try_from(900_000 + random % 200_001).unwrap_or(1_000_000) / 1_000_000
+}
+
+/// While clients speak a protocol that their listener does not speak, the log says so at most once in this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Writes a warning, unless the last one, at the time in `last`, was written a short time ago.
+#[cold]
+pub(super) fn warn_at_times(last: &Mutex<Option<Instant>>, warning: &str) {
+    let mut last = last.lock();
+    if last.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+        *last = Some(Instant::now());
+        drop(last);
+        tracing::warn!("{warning}; this is logged at most once a minute");
+    }
 }
 
 /// Returns the result of `answer`, or `None` if `answer` panics. The panic is counted. It ends only this request.

@@ -9,6 +9,7 @@ use spillgate_service::metrics::Metrics;
 use tokio::sync::watch;
 
 use super::pool::Pool;
+use super::tls::Turns;
 use super::{Limits, Phase, in_flight};
 
 /// The memory that the connections of all workers share.
@@ -39,6 +40,8 @@ pub(super) struct Context {
     pub(super) pools: Pools,
     /// The clock for the header field `date` of HTTP/2 answers. Each worker has its own.
     pub(super) clock: Arc<SystemClock>,
+    /// Handshakes of TLS take turns, so that they leave time for open connections. Each worker has its own.
+    pub(super) turns: Arc<Turns>,
     /// How far the server is on its way to its end.
     pub(super) phase: watch::Receiver<Phase>,
 }
@@ -46,6 +49,6 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, pools: &Pools, phase: &watch::Sender<Phase>) -> Context {
         let (metrics, pools, clock) = (Arc::clone(metrics), pools.clone(), Arc::new(SystemClock::start()));
-        Context { limits, metrics, pools, clock, phase: phase.subscribe() }
+        Context { limits, metrics, pools, clock, turns: Arc::default(), phase: phase.subscribe() }
     }
 }

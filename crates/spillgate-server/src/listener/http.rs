@@ -22,6 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
+use parking_lot::Mutex;
 use spillgate::{Clock, SystemClock, Time};
 use spillgate_http::problem::Problem;
 use spillgate_service::metrics::Closed;
@@ -30,10 +31,11 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use super::activity::Activity;
-use super::connection::{Connection, ProtocolLimits, unless_panic, watch_over};
+use super::connection::{Connection, ProtocolLimits, unless_panic, warn_at_times, watch_over};
 use super::context::Context;
 use super::http2;
 use super::io::{RequestBody, StreamBody, TimedBody, Transport};
+use super::tls::HANDSHAKE;
 
 /// The largest head of an HTTP/1 request, in bytes.
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;
@@ -146,6 +148,14 @@ where
             let is_http2 = read > 0 && PREFACE.starts_with(preface);
             if is_http2 && preface.len() < PREFACE.len() {
                 continue;
+            }
+            if preface.first() == Some(&HANDSHAKE) {
+                static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+                warn_at_times(
+                    &WARNED_AT,
+                    "a client speaks TLS to a listener without TLS (http or admin): use http:// there, or give this listener TLS with the \
+                     setting `tls.cert`",
+                );
             }
             if let Some((mut io, begin)) = self.io.take() {
                 io.read_again(preface);

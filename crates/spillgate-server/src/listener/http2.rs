@@ -31,13 +31,14 @@ use h2::server::{Builder, Handshake, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::Body;
+use parking_lot::Mutex;
 use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::Limits;
 use super::activity::Activity;
-use super::connection::{Connection, unless_panic};
+use super::connection::{Connection, unless_panic, warn_at_times};
 use super::held_bytes::{HeldBytes, Piece};
 use super::runner::Runner;
 use super::turn::{TURN_REQUESTS, Turn, wake_after_others};
@@ -223,7 +224,13 @@ where
 {
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
         if let State::Greeting { handshake, shutdown_requested } = &mut self.state {
-            let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(false) };
+            let mut connection = match ready!(Pin::new(handshake).poll(cx)) {
+                Ok(connection) => connection,
+                Err(error) => {
+                    note_failed_greeting(&error);
+                    return Poll::Ready(false);
+                }
+            };
             if *shutdown_requested {
                 connection.graceful_shutdown();
             }
@@ -324,6 +331,19 @@ where
             State::Greeting { shutdown_requested, .. } => *shutdown_requested = true,
             State::Serving { connection, .. } => connection.graceful_shutdown(),
         }
+    }
+}
+
+/// Warns if a client has not begun with HTTP/2. The other listeners find this out before they choose a version of HTTP.
+#[cold]
+fn note_failed_greeting(error: &h2::Error) {
+    if error.reason() == Some(Reason::PROTOCOL_ERROR) {
+        static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+        warn_at_times(
+            &WARNED_AT,
+            "a client of the gRPC listener does not speak HTTP/2: it speaks TLS to a listener without TLS (set `tls.cert`, or use no TLS \
+             there), or HTTP/1",
+        );
     }
 }
 

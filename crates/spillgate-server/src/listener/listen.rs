@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::App;
+
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Listen {
@@ -42,6 +44,8 @@ pub struct Limits {
     pub idle: Duration,
     /// The header of a request must arrive within this time. The body has the same time again.
     pub receive: Duration,
+    /// A handshake of TLS must end within this time.
+    pub handshake: Duration,
     /// After a drain begins, the requests in flight must end within this time.
     pub drain: Duration,
     /// A client is asked to end a connection of about this age, and to make a new one. `None` means never.
@@ -55,5 +59,10 @@ impl Limits {
     #[must_use]
     pub fn admin_connections(&self) -> usize {
         self.connections.min(ADMIN_CONNECTIONS)
+    }
+
+    /// Returns the maximum number of connections of the listener of `app`.
+    pub(super) fn connections_of(&self, app: &App) -> usize {
+        if app.is_for_operators() { self.admin_connections() } else { self.connections }
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts connections and serves them: gRPC, HTTP and admin, over TCP and Unix sockets.
+//! Accepts connections and serves them: gRPC, HTTP and admin, over TCP with or without TLS, and over Unix sockets.
 //!
 //! One thread accepts sockets. Each socket goes to the worker with the fewest connections and stays there. A worker is
 //! a thread with a runtime of its own, so a connection never moves to another thread. This thread answers all calls
@@ -20,6 +20,7 @@ mod runner;
 mod serve;
 mod sizes;
 mod socket;
+mod tls;
 mod turn;
 mod unread;
 mod worker;
@@ -41,6 +42,19 @@ use socket::{Acceptor, Bound, Socket, UnixFile};
 use spillgate_redis::stand_aside;
 use spillgate_service::Peer;
 use spillgate_service::metrics::{Closed, Metrics};
+pub(crate) use tls::Validity;
+pub use tls::{ClientPattern, Tls};
+use tls::{InProgress, Secured};
+
+/// At most this part of a listener's connections are in their handshake.
+const HANDSHAKES_PART: usize = 4;
+
+/// What a listener serves.
+#[derive(Debug)]
+struct Served {
+    app: App,
+    tls: Option<Arc<Secured>>,
+}
 
 /// A server whose listeners are bound, but which does not serve yet.
 #[derive(Debug)]
@@ -48,7 +62,7 @@ pub struct Server {
     limits: Limits,
     workers: usize,
     metrics: Arc<Metrics>,
-    bound: Vec<(Bound, App)>,
+    bound: Vec<(Bound, Served)>,
 }
 
 impl Server {
@@ -65,9 +79,31 @@ impl Server {
     /// # Errors
     /// The address is in use, does not belong to this machine, or is not permitted.
     pub fn bind(&mut self, listen: &Listen, app: App) -> std_io::Result<Listen> {
+        self.bind_served(listen, Served { app, tls: None })
+    }
+
+    /// Binds the address `listen` as [`bind`](Server::bind) does, and serves `app` there with TLS. If `wants_certificates` is
+    /// true, clients have to show a certificate that `tls` accepts. A Unix socket has no TLS.
+    ///
+    /// # Errors
+    /// The errors of [`bind`](Server::bind).
+    pub fn bind_tls(
+        &mut self,
+        listen: &Listen,
+        app: App,
+        tls: &Arc<Tls>,
+        wants_certificates: bool,
+    ) -> std_io::Result<Listen> {
+        // The other connections are open, or a flood of clients that never end their handshake would shut out everybody.
+        let handshakes = self.limits.connections_of(&app) / HANDSHAKES_PART;
+        let tls = Secured::new(Arc::clone(tls), &app, wants_certificates, handshakes);
+        self.bind_served(listen, Served { app, tls: Some(Arc::new(tls)) })
+    }
+
+    fn bind_served(&mut self, listen: &Listen, served: Served) -> std_io::Result<Listen> {
         let bound = Bound::new(listen)?;
         let address = bound.address()?;
-        self.bound.push((bound, app));
+        self.bound.push((bound, served));
         Ok(address)
     }
 
@@ -92,7 +128,7 @@ impl Server {
         for index in 0..self.workers {
             workers.push(start_worker(format!("worker-{index}"), || {})?);
         }
-        let admin = if self.bound.iter().any(|(_, app)| app.is_for_operators()) {
+        let admin = if self.bound.iter().any(|(_, served)| served.app.is_for_operators()) {
             Some(start_worker("admin".to_owned(), stand_aside)?)
         } else {
             None
@@ -103,7 +139,7 @@ impl Server {
         let (runtime, phases) = (runtime()?, phase.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
-            let acceptors = self.bound.into_iter().map(|(bound, app)| Ok((Acceptor::new(bound)?, app)));
+            let acceptors = self.bound.into_iter().map(|(bound, served)| Ok((Acceptor::new(bound)?, served)));
             acceptors.collect::<std_io::Result<Vec<_>>>()?
         };
         spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, acceptors, shared, &phases))?;
@@ -229,15 +265,21 @@ struct Shared {
 impl Shared {
     /// Gives a socket to the worker with the fewest connections. `open` is the number of connections of the listener.
     /// If the listener already has the maximum number of connections, the socket is closed at once.
-    fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
+    fn dispatch(&self, socket: Socket, peer: Peer, Served { app, tls }: &Served, open: &Arc<AtomicUsize>) {
         let worker = if app.is_for_operators() {
             self.admin.as_ref()
         } else {
             self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
         };
         let Some(worker) = worker else { return };
-        let most = if app.is_for_operators() { self.limits.admin_connections() } else { self.limits.connections };
-        if open.load(Ordering::Relaxed) >= most {
+        // Handshakes have a bound of their own, so clients that never end them cannot fill the listener.
+        let begun = tls.as_ref().map(|secured| secured.begin(peer, &self.metrics));
+        if matches!(begun, Some(None)) {
+            self.metrics.closed(Closed::Bound).inc();
+            return;
+        }
+        let tls = tls.clone().zip(begun.flatten());
+        if open.load(Ordering::Relaxed) >= self.limits.connections_of(app) {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }
@@ -245,7 +287,7 @@ impl Shared {
             Permit { counts: [Arc::clone(open), Arc::clone(&worker.connections)], metrics: Arc::clone(&self.metrics) };
         permit.count();
         // If the worker has died, the server ends, and the socket is closed.
-        let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), permit });
+        let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), tls, permit });
     }
 }
 
@@ -254,6 +296,8 @@ struct Accepted {
     socket: Socket,
     peer: Peer,
     app: App,
+    /// For a listener with TLS: its handshake, which is in progress.
+    tls: Option<(Arc<Secured>, InProgress)>,
     permit: Permit,
 }
 

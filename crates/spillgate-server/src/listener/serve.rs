@@ -6,8 +6,8 @@ use ::http::Request;
 use axum::extract::ConnectInfo;
 use spillgate_grpc::Grpc;
 use spillgate_http::HttpState;
-use spillgate_service::Peer;
 use spillgate_service::metrics::Closed;
+use spillgate_service::{ClientName, Peer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::ServiceExt;
 
@@ -15,16 +15,16 @@ use super::activity::Activity;
 use super::context::Context;
 use super::io::{Transport, WaitingBody};
 use super::socket::Socket;
-use super::{Accepted, grpc, http};
+use super::{Accepted, grpc, http, tls};
 
 /// The protocol of a listener.
 #[derive(Clone, Debug)]
 pub enum App {
-    /// gRPC over HTTP/2 without TLS.
+    /// gRPC over HTTP/2.
     Grpc(Grpc),
-    /// Requests of programs and of proxies, over HTTP/1.1 or HTTP/2 without TLS.
+    /// Requests of programs and of proxies, over HTTP/1.1 or HTTP/2.
     Http(HttpState),
-    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. Each request has the extension
+    /// Requests of operators, over HTTP/1.1 or HTTP/2. Each request has the extension
     /// `axum::extract::ConnectInfo<Peer>`.
     Admin(axum::Router),
     /// Requests of probes and of Prometheus, over HTTP/1.1 or HTTP/2 without TLS, with the same extension.
@@ -36,23 +36,37 @@ impl App {
     pub(super) const fn is_for_operators(&self) -> bool {
         matches!(self, App::Admin(_) | App::Health(_))
     }
+
+    /// Returns the name of the listener's setting.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            App::Grpc(_) => "grpc",
+            App::Http(_) => "http",
+            App::Admin(_) => "admin",
+            App::Health(_) => "health",
+        }
+    }
 }
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(accepted: Accepted, context: Context) {
-    let Accepted { socket, peer, app, permit } = accepted;
+    let Accepted { socket, peer, app, tls, permit } = accepted;
     let closed = match socket {
         Socket::Tcp(stream) => {
             // Answers are small and should be sent at once (TCP_NODELAY). If the system refuses this option, answers
             // are only slower.
             let _ = stream.set_nodelay(true);
             match tokio::net::TcpStream::from_std(stream) {
-                Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+                Ok(stream) => match tls {
+                    None => serve_stream(stream, peer, None, &app, &context).await,
+                    // In a box, so that a connection without TLS does not have the memory of one with TLS.
+                    Some(secured) => Box::pin(tls::serve(stream, peer, secured, &app, &context)).await,
+                },
                 Err(_) => Some(Closed::Broken),
             }
         }
         Socket::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
-            Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+            Ok(stream) => serve_stream(stream, peer, None, &app, &context).await,
             Err(_) => Some(Closed::Broken),
         },
     };
@@ -62,7 +76,15 @@ pub(super) async fn serve(accepted: Accepted, context: Context) {
     drop(permit);
 }
 
-async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) -> Option<Closed>
+/// Serves one connection, after its handshake if the listener has TLS. `client` is the name in the certificate of the
+/// client.
+pub(super) async fn serve_stream<T>(
+    stream: T,
+    peer: Peer,
+    client: Option<ClientName>,
+    app: &App,
+    context: &Context,
+) -> Option<Closed>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -82,6 +104,9 @@ where
             let (router, of_bodies) = (router.clone(), Arc::clone(&activity));
             let answer = move |mut request: Request<_>| {
                 request.extensions_mut().insert(ConnectInfo(peer));
+                if let Some(client) = &client {
+                    request.extensions_mut().insert(client.clone());
+                }
                 let (answered, of_body) = (router.clone().oneshot(request), Arc::clone(&of_bodies));
                 async move {
                     let answer = answered.await.unwrap_or_else(|never| match never {});

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{App, Listen, Phase, Shared};
+use super::{Listen, Phase, Served, Shared};
 
 /// The maximum number of new connections that the operating system queues for the server. The system also applies its
 /// own limit (`net.core.somaxconn`).
@@ -119,15 +119,15 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 /// Accepts on all listeners until the server drains.
 pub(super) fn accept_all(
     runtime: &Runtime,
-    acceptors: Vec<(Acceptor, App)>,
+    acceptors: Vec<(Acceptor, Served)>,
     shared: Shared,
     phase: &watch::Receiver<Phase>,
 ) -> usize {
     let shared = Arc::new(shared);
     runtime.block_on(async {
         let mut loops = JoinSet::new();
-        for (acceptor, app) in acceptors {
-            loops.spawn(accept_loop(acceptor, app, Arc::clone(&shared), phase.clone()));
+        for (acceptor, served) in acceptors {
+            loops.spawn(accept_loop(acceptor, served, Arc::clone(&shared), phase.clone()));
         }
         while let Some(ended) = loops.join_next().await {
             if let Err(error) = ended
@@ -140,7 +140,7 @@ pub(super) fn accept_all(
     0
 }
 
-async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut phase: watch::Receiver<Phase>) {
+async fn accept_loop(acceptor: Acceptor, served: Served, shared: Arc<Shared>, mut phase: watch::Receiver<Phase>) {
     let (open, mut warn_at) = (Arc::default(), None);
     loop {
         let accepted = tokio::select! {
@@ -149,7 +149,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut phas
             accepted = poll_fn(|cx| acceptor.poll_accept(cx)) => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => shared.dispatch(socket, peer, &app, &open),
+            Ok((socket, peer)) => shared.dispatch(socket, peer, &served, &open),
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 shared.metrics.accept_errors.inc();
@@ -169,7 +169,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut phas
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {
         match accepted {
-            Ok((socket, peer)) => shared.dispatch(socket, peer, &app, &open),
+            Ok((socket, peer)) => shared.dispatch(socket, peer, &served, &open),
             Err(error) if is_of_connection(&error) => {}
             Err(_) => break,
         }

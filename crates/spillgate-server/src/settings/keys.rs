@@ -112,6 +112,30 @@ pub const KEYS: &[Key] = &[
         "Further names of the admin listener, such as spillgate.internal. Without admin_token_file, a URL must have an IP address, \
          localhost or one of these names. Otherwise web pages could use the listener through a browser (DNS rebinding)",
         |s, v| s.admin_hosts = v.items()?.iter().map(Value::host_name).collect::<Result<_, _>>()?),
+    key!("tls.cert", One "FILE", "",
+        "File (PEM) with the certificate of this server, and below it those of the authorities between it and its root. With \
+         it, the listeners have TLS. This file, the key and client_ca are read again on SIGHUP",
+        |s, v| s.tls.cert = Some(v.path_buf()?)),
+    key!("tls.key", One "FILE", "",
+        "File (PEM) with the private key of this certificate, without a password: ECDSA P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits",
+        |s, v| s.tls.key = Some(v.path_buf()?)),
+    key!("tls.listeners", List "NAMES", "",
+        "The listeners with TLS: http, grpc, admin. Without this setting, each that has a TCP address. Unix sockets have no TLS",
+        |s, v| s.tls.listeners = Some(v.listener_names()?)),
+    key!("tls.client_ca", One "FILE", "",
+        "File (PEM) with the certificates of the authorities that sign the certificates of clients. With it, each client needs such a \
+         certificate. It says who may connect, and never replaces a token",
+        |s, v| s.tls.client_ca = Some(v.path_buf()?)),
+    key!("tls.client_listeners", List "NAMES", "",
+        "The listeners whose clients need a certificate. Without this setting, each that has TLS",
+        |s, v| s.tls.client_listeners = Some(v.listener_names()?)),
+    key!("tls.client_names", List "NAMES", "",
+        "The clients that may connect, by a name in their certificate: a DNS name, such as gateway.internal or *.internal (one label), or a \
+         URI, such as spiffe://cluster/ns/shop or spiffe://cluster/ns/*. Without this setting, each client with a certificate of client_ca",
+        |s, v| s.tls.client_names = v.items()?.iter().map(Value::client_pattern).collect::<Result<_, _>>()?),
+    key!("tls.plain", One "ANSWER", "refuse",
+        "What happens to a client without TLS on a listener with TLS: refuse, or allow, to move clients to TLS one after the other",
+        |s, v| s.tls.allows_plain = v.word(&[("refuse", false), ("allow", true)])?),
     key!("rules", List "PATHS", "",
         "Rules files, or folders with *.yaml, *.yml and *.json files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
@@ -367,6 +391,10 @@ pub const KEYS: &[Key] = &[
         "How long the server still accepts connections and answers all requests after SIGTERM or SIGINT, 10m at most. Readiness says \
          no at once, and clients are asked to make new connections. Choose more time than your proxy needs to learn that a server ends",
         |s, v| s.limits.drain_delay = v.duration_within(Duration::ZERO..=Duration::from_secs(600))?),
+    key!("limits.handshake", One "DURATION", "5s",
+        "How long a TLS handshake may take. At most a quarter of limits.connections are in progress on each listener, and the oldest is closed \
+         first",
+        |s, v| s.limits.clients.handshake = v.duration()?),
     key!("limits.drain", One "DURATION", "30s",
         "How long the server may take to answer the requests in flight after SIGTERM or SIGINT, and after limits.drain_delay",
         |s, v| s.limits.clients.drain = v.duration()?),

@@ -13,6 +13,7 @@ mod secret;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod unknown;
 mod values;
 mod yaml;
@@ -33,7 +34,8 @@ pub use regions::{PeerLogin, PeerSettings, RegionSettings};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::{has_store_password, masked, masked_message};
 pub use store::{Store, StoreTls, StoreUrl};
-pub(crate) use unknown::ADMIN_URL_VARIABLE;
+pub use tls::ListenerTls;
+pub(crate) use unknown::{ADMIN_CA_VARIABLE, ADMIN_URL_VARIABLE};
 
 /// All settings, after they were checked.
 ///
@@ -57,6 +59,8 @@ pub struct Settings {
     pub admin_read_token_file: Option<PathBuf>,
     /// Further names of the admin listener, without a port.
     pub admin_hosts: Vec<String>,
+    /// TLS on the listeners.
+    pub tls: ListenerTls,
     /// Rules files, and folders with rules files.
     pub rules: Vec<PathBuf>,
     /// How the server sees that a file has changed.

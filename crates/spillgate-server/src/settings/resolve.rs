@@ -18,6 +18,7 @@ use super::keys::{KEYS, Key, Shape};
 use super::regions;
 use super::secret::{masked, masked_url};
 use super::store;
+use super::tls;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
 use super::yaml;
@@ -100,6 +101,10 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     if !resolver.wrong_groups.contains("regions") {
         let Settings { regions, store, .. } = &resolver.settings;
         let found = regions::conflicts(regions, &store.url, &resolver.changed_in(&["regions."]));
+        resolver.add_errors(found);
+    }
+    if !resolver.wrong_groups.contains("tls") {
+        let found = tls::conflicts(&resolver.settings, &resolver.changed_in(&["tls."]));
         resolver.add_errors(found);
     }
     if !resolver.errors.is_empty() {

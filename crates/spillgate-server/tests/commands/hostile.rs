@@ -165,7 +165,7 @@ fn the_http_listener_is_not_the_admin_listener() {
         let output = folder.run_with(&[command, &[&admin]].concat(), &[]);
         assert!(output.code == 3 && output.stderr.contains("the setting `admin`"), "{command:?}: {output:?}");
     }
-    for wrong in ["https://127.0.0.1:1", "127.0.0.1", ""] {
+    for wrong in ["https://127.0.0.1", "127.0.0.1", ""] {
         let output = folder.run_with(&["blocks", &format!("--admin={wrong}")], &[]);
         assert!(output.code == 2 && output.stderr.contains("unix:/path"), "{output:?}");
     }

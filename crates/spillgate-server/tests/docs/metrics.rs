@@ -25,13 +25,22 @@ const OF_USERS: [&str; 4] = ["domain", "limit", "region", "rule"];
 /// Labels with too many values for the table, or with a value that changes with each version.
 const NOT_LISTED: [&str; 2] = ["le", "version"];
 
-/// All metrics. Some exist only with a snapshot, and others only with a shared store and other regions, so two servers are
-/// started.
+/// All metrics. Some exist only with a snapshot or with TLS, and others only with a shared store and other regions, so two
+/// servers are started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let (rules, folder) =
         (root().join("examples/quickstart.yaml"), TempDir::new().expect("a temporary folder can be made"));
     let path = folder.path().join("state").display().to_string();
+    let key = rcgen::KeyPair::generate().expect("a key can be made");
+    let params = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("the name is valid");
+    let certificate = params.self_signed(&key).expect("a certificate can be made");
+    let [cert, key] = [("cert.pem", certificate.pem()), ("key.pem", key.serialize_pem())].map(|(name, text)| {
+        std::fs::write(folder.path().join(name), text).expect("the file can be written");
+        folder.path().join(name).display().to_string()
+    });
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert, "--tls-listeners", "http"];
     let snapshot = ["--memory-snapshot-path", &path, "--memory-snapshot-interval", "100ms"];
+    let snapshot = [&snapshot[..], &tls].concat();
     let redis = Redis::start();
     let url = redis.url();
     let store = [&["--store", &*url, "--store-expected-nodes", "1"][..], &REGIONS].concat();

@@ -69,8 +69,9 @@ fn sentence(text: &str) -> String {
 }
 
 /// The groups of settings. Each entry has the name of a group in a settings file, and a heading.
-const GROUPS: [(&str, &str); 8] = [
+const GROUPS: [(&str, &str); 9] = [
     ("", "General"),
+    ("tls", "TLS on the listeners"),
     ("store", "The shared store"),
     ("memory", "The memory store"),
     ("regions", "Several regions"),

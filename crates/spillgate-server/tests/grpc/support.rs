@@ -40,6 +40,7 @@ pub(crate) fn limits() -> Limits {
         in_flight: 64 << 20,
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
+        handshake: Duration::from_secs(60),
         drain: Duration::from_secs(10),
         age: None,
         age_grace: Duration::ZERO,

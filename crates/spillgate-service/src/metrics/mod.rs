@@ -19,6 +19,7 @@ mod reloads;
 mod requests;
 mod sharded;
 mod store;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,6 +54,7 @@ pub use reloads::ReloadMetrics;
 pub use requests::Protocol;
 pub(crate) use sharded::ThreadNumber;
 pub use store::StoreMetrics;
+pub use tls::{HandshakeFailure, TlsMetrics};
 
 /// By default, at most this many values of one rule have their own counters.
 const RULE_VALUES: usize = 1000;
@@ -112,10 +114,13 @@ pub enum Closed {
     Broken,
     /// The server stopped, and requests of the connection were still in flight when the time to drain was over.
     Drained,
+    /// The certificate of the client has ended, or the server now trusts other authorities.
+    Certificate,
 }
 
 impl Closed {
-    const ALL: [Closed; 6] = [Closed::Bound, Closed::Slow, Closed::Idle, Closed::Aged, Closed::Broken, Closed::Drained];
+    const ALL: [Closed; 7] =
+        [Closed::Bound, Closed::Slow, Closed::Idle, Closed::Aged, Closed::Broken, Closed::Drained, Closed::Certificate];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -125,6 +130,7 @@ impl Closed {
             Closed::Aged => "aged",
             Closed::Broken => "broken",
             Closed::Drained => "drained",
+            Closed::Certificate => "certificate",
         }
     }
 }
@@ -206,6 +212,8 @@ pub struct Metrics {
     pub accept_errors: Counter,
     /// Lines that are not in the log, because standard error took no more and too many lines waited.
     pub log_lines_lost: Counter,
+    /// Handshakes of TLS, and the ends of certificates.
+    pub tls: TlsMetrics,
     /// Request handlers that panicked. In each case the client got an internal error.
     pub panics: Counter,
 }
@@ -322,6 +330,7 @@ impl Metrics {
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             log_lines_lost: reg
                 .counter("log_lines_lost", "Lines of the log that were lost, because standard error took no more"),
+            tls: TlsMetrics::new(reg),
             panics: reg.counter("panics", "Panics of request handlers"),
             decisions: Mutex::default(),
             limits: Mutex::default(),

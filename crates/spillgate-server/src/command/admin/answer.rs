@@ -43,7 +43,8 @@ struct Refusal {
 
 impl Server {
     pub(super) fn new(arguments: &Arguments) -> Result<Server, Failure> {
-        let admin = client::address(arguments.server.as_deref()).map_err(usage)?;
+        let ca = client::authorities(arguments.ca.as_deref());
+        let admin = client::address(arguments.server.as_deref(), ca.as_deref()).map_err(usage)?;
         let token = token(arguments.token_file.as_deref()).map_err(usage)?;
         Ok(Server { admin, token, json: arguments.json })
     }

@@ -13,11 +13,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::tls;
 use crate::cli::DEFAULT_ADMIN;
 use crate::command::open::secret_file;
 use crate::command::terminal::Problem;
 use crate::runtime::block_on;
-use crate::settings::ADMIN_URL_VARIABLE;
+use crate::settings::{ADMIN_CA_VARIABLE, ADMIN_URL_VARIABLE};
 
 /// A server has to answer within this time.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,6 +33,9 @@ const MAX_BYTES: usize = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::command) enum Admin {
     Tcp(String),
+    /// An address whose listener has TLS, and the file with the authorities that may have signed its certificate. `None`
+    /// means those of the system.
+    Tls(String, Option<PathBuf>),
     Unix(PathBuf),
 }
 
@@ -39,21 +43,26 @@ impl fmt::Display for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Admin::Tcp(address) => write!(f, "http://{address}"),
+            Admin::Tls(address, _) => write!(f, "https://{address}"),
             Admin::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 impl Admin {
-    /// Reads `http://HOST:PORT`, `HOST:PORT` or `unix:/path`.
-    pub(in crate::command) fn parse(url: &str) -> Result<Admin, Problem> {
+    /// Reads `http://HOST:PORT`, `HOST:PORT`, `https://HOST:PORT` or `unix:/path`. `ca` has the authorities for `https`.
+    pub(in crate::command) fn parse(url: &str, ca: Option<&Path>) -> Result<Admin, Problem> {
         if let Some(path) = url.strip_prefix("unix:") {
             return Ok(Admin::Unix(path.into()));
         }
-        let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+        let secure = url.strip_prefix("https://");
+        let address = secure.or(url.strip_prefix("http://")).unwrap_or(url).trim_end_matches('/');
         let port = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
-            Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Ok(Admin::Tcp(address.to_owned())),
+            Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Ok(match secure {
+                Some(_) => Admin::Tls(address.to_owned(), ca.map(Path::to_path_buf)),
+                None => Admin::Tcp(address.to_owned()),
+            }),
             _ => Err(Problem::new(format!("`{url}` is no address of an admin listener"), ADDRESS_HELP)),
         }
     }
@@ -142,19 +151,27 @@ pub(super) fn other_status(admin: &Admin, status: StatusCode) -> Problem {
     Problem::new(format!("{admin} answered {status}"), HELP)
 }
 
-/// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it.
-pub(in crate::command) fn address(flag: Option<&str>) -> Result<Admin, Problem> {
+/// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it. `ca` is
+/// the file with the authorities for an address with `https`.
+pub(in crate::command) fn address(flag: Option<&str>, ca: Option<&Path>) -> Result<Admin, Problem> {
     let variable = std::env::var(ADMIN_URL_VARIABLE).ok().filter(|value| !value.is_empty());
     match (flag, variable) {
-        (Some(url), _) => Admin::parse(url),
-        (None, Some(url)) => Admin::parse(&url).map_err(|_| {
+        (Some(url), _) => Admin::parse(url, ca),
+        (None, Some(url)) => Admin::parse(&url, ca).map_err(|_| {
             Problem::new(format!("`{url}` in {ADMIN_URL_VARIABLE} is no address of an admin listener"), ADDRESS_HELP)
         }),
-        (None, None) => Admin::parse(DEFAULT_ADMIN),
+        (None, None) => Admin::parse(DEFAULT_ADMIN, None),
     }
 }
 
-const ADDRESS_HELP: &str = "write http://HOST:PORT or unix:/path. An admin listener has no TLS";
+const ADDRESS_HELP: &str = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
+
+/// Returns the file with the authorities for addresses with `https`. `file` is the flag. Without it, the environment variable
+/// names the file.
+pub(in crate::command) fn authorities(file: Option<&Path>) -> Option<PathBuf> {
+    let variable = || std::env::var_os(ADMIN_CA_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    file.map(Path::to_path_buf).or_else(variable)
+}
 
 /// Reads the file with the admin token. `file` is the flag. Without it, the environment variable names the file.
 pub(in crate::command) fn token(file: Option<&Path>) -> Result<Option<String>, Problem> {
@@ -205,6 +222,13 @@ impl Request {
         match admin {
             Admin::Tcp(address) => {
                 self.ask(TcpStream::connect(address).await.map_err(unreachable)?, admin, address).await
+            }
+            Admin::Tls(address, ca) => {
+                let connector = tls::connector(ca.as_deref())?;
+                let name = tls::server_name(address)?;
+                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                let stream = connector.connect(name, stream).await.map_err(|error| tls::failed(admin, &error))?;
+                self.ask(stream, admin, address).await
             }
             Admin::Unix(file) => {
                 self.ask(UnixStream::connect(file).await.map_err(unreachable)?, admin, "localhost").await
@@ -260,14 +284,16 @@ mod tests {
     #[test]
     fn addresses_of_admin_listeners_are_read() {
         let tcp = |address: &str| Admin::Tcp(address.to_owned());
-        assert_eq!(Admin::parse("http://127.0.0.1:6070").ok(), Some(tcp("127.0.0.1:6070")));
-        assert_eq!(Admin::parse("http://[::1]:6070/").ok(), Some(tcp("[::1]:6070")));
-        assert_eq!(Admin::parse("admin.internal:6070").ok(), Some(tcp("admin.internal:6070")));
-        assert_eq!(Admin::parse("unix:/run/a.sock").ok(), Some(Admin::Unix("/run/a.sock".into())));
+        let parse = |url| Admin::parse(url, Some(Path::new("ca.pem"))).ok();
+        assert_eq!(parse("http://127.0.0.1:6070"), Some(tcp("127.0.0.1:6070")));
+        assert_eq!(parse("http://[::1]:6070/"), Some(tcp("[::1]:6070")));
+        assert_eq!(parse("admin.internal:6070"), Some(tcp("admin.internal:6070")));
+        assert_eq!(parse("https://a:1/"), Some(Admin::Tls("a:1".to_owned(), Some("ca.pem".into()))));
+        assert_eq!(parse("unix:/run/a.sock"), Some(Admin::Unix("/run/a.sock".into())));
         for wrong in
-            ["", "http://", "https://a:1", "http://a", "http://a:x", "http://a:6070/insight", "http://u:p@a:1", ":1"]
+            ["", "http://", "https://a", "http://a", "http://a:x", "http://a:6070/insight", "http://u:p@a:1", ":1"]
         {
-            assert!(Admin::parse(wrong).is_err(), "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 

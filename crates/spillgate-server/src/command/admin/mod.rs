@@ -11,6 +11,7 @@ mod reloads;
 mod reset;
 pub(super) mod rule_name;
 mod shadow;
+mod tls;
 mod top;
 
 use serde_json::{Value, json};

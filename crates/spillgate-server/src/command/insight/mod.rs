@@ -67,9 +67,10 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
 
 /// Asks all servers, and merges their answers.
 fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
+    let ca = client::authorities(insight.ca.as_deref());
     let admins = match &insight.admin[..] {
-        [] => vec![client::address(None)?],
-        urls => urls.iter().map(|url| Admin::parse(url)).collect::<Result<Vec<_>, _>>()?,
+        [] => vec![client::address(None, ca.as_deref())?],
+        urls => urls.iter().map(|url| Admin::parse(url, ca.as_deref())).collect::<Result<Vec<_>, _>>()?,
     };
     let token = client::token(insight.admin_token_file.as_deref())?;
     let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 //! All commands open them in the same way, so that they report the same errors with the same help.
 
 pub(crate) mod forward_auth;
+pub(crate) mod listener_tls;
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod regular_file;

@@ -410,7 +410,7 @@ fn read_settings(settings: &Settings, connections: usize, names: &Names) -> Resu
     let sentinel_password = store.sentinel_password_file.as_deref();
     let sentinel_password = password_of(sentinel_password, "sentinels' password", "store.sentinel_password_file")?;
     let pem = |path: &Option<_>, key| {
-        path.as_deref().map(|path| certificate(path, &format!("{}.tls.{key}", names.tls))).transpose()
+        path.as_deref().map(|path| pem_file(path, &format!("{}.tls.{key}", names.tls))).transpose()
     };
     let client = pem(&store.tls.cert, "cert")?.zip(pem(&store.tls.key, "key")?);
     Ok(spillgate_redis::Settings {
@@ -462,7 +462,8 @@ fn password_of(file: Option<&Path>, what: &str, setting: &str) -> Result<Option<
     text.ok_or_else(none).map(Some)
 }
 
-fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
+/// Reads a file with certificates or a key. `setting` names it in errors.
+pub(crate) fn pem_file(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
     let unread = |why: String| {
         let help = format!("check `{setting}`: it has to be a PEM file (-----BEGIN ...) that this user may read");
         Problem::new(format!("{} cannot be read: {why}", path.display()), help)

@@ -73,7 +73,13 @@ pub(super) fn ready(
     let mut table = Table::new(2);
     let mut row = |tone, name: &str, text| table.row([(Tone::Faint, name.to_owned()), (tone, text)]);
     for (name, listen) in listening {
-        row(Tone::Title, name, listen.to_string());
+        let tls = match (settings.wants_certificates(name), settings.has_tls(name)) {
+            (true, _) => ", TLS with client certificates",
+            (false, true) if settings.tls.allows_plain => ", with and without TLS",
+            (false, true) => ", TLS",
+            (false, false) => "",
+        };
+        row(Tone::Title, name, format!("{listen}{tls}"));
     }
     row(if loaded.warnings > 0 { Tone::Warn } else { Tone::Plain }, "rules", loaded.text());
     row(Tone::Plain, "store", store(settings));
@@ -140,7 +146,11 @@ fn memory_of_clients(settings: &Settings) -> Vec<(&'static str, usize)> {
     let of_operators = (settings.admin.is_some(), settings.health.is_some());
     let workers = settings.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let is_shared = settings.store.url != StoreUrl::Memory;
-    worst_case(&settings.limits.clients, listeners, of_operators, workers, is_shared)
+    let limits = &settings.limits.clients;
+    let names = settings.listeners().map(|(name, _)| name).into_iter().filter(|name| settings.has_tls(name));
+    let encrypted =
+        names.map(|name| if name == "admin" { limits.admin_connections() } else { limits.connections }).sum();
+    worst_case(limits, listeners, of_operators, workers, is_shared, encrypted)
 }
 
 fn mib(bytes: usize) -> String {

@@ -4,6 +4,7 @@
 //! addresses.
 
 mod banner;
+mod certificates;
 mod history;
 mod limiter;
 mod log;
@@ -32,9 +33,10 @@ use spillgate::rules::Rules;
 use crate::cli::Serve;
 use crate::command::open::{forward_auth, rule_checks, rules, secret_file, settings};
 use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, print_beside};
-use crate::listener::{self, App, Listen, Server};
+use crate::listener::{self, App, Listen, Server, Tls};
 use crate::settings::{Settings, StoreUrl};
 use banner::Loaded;
+use certificates::Certificates;
 use regions::OtherRegions;
 use reload::{RulesSeen, Started};
 use signals::{Ending, HangUps, Signals};
@@ -87,7 +89,10 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let metrics = Arc::new(Metrics::with_rule_values(settings.limits.metric_values));
     let log = log::start(&settings, terminal.err_colour(), &metrics);
     let _written_at_the_end = log.map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    let certificates = Certificates::open(&settings, &metrics).map_err(|problem| Failure::Usage(problem.into()))?;
     let open_http = warnings::of_http(settings.http.as_ref(), &settings.browsers.hosts);
+    // A listener that wants certificates is not open to everyone.
+    let open_http = open_http.filter(|_| !settings.wants_certificates("http"));
     for warning in
         warnings::of_access(settings.admin.as_ref(), &settings.admin_hosts, &access).into_iter().chain(open_http)
     {
@@ -104,13 +109,17 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     first_answer.wait();
     let mut server = Server::new(clients, settings.workers, Arc::clone(service.metrics()));
     let (history, (reloads, queue)) = (ReloadHistory::default(), reload_requests());
+    let tls = certificates.as_ref().map(Certificates::tls);
     let listening =
-        bind(&settings, &service, (access.clone(), &history, &reloads), &mut server).map_err(unavailable)?;
+        bind(&settings, &service, (access.clone(), &history, &reloads), (&mut server, tls)).map_err(unavailable)?;
     let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
-    let started = Started { service: &service, access: &access, serve, resolved, rules: rules_seen };
+    if let Some(certificates) = &certificates {
+        certificates.follow_ends().map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    }
+    let started = Started { service: &service, access: &access, serve, resolved, rules: rules_seen, certificates };
     reload::start(started, (reloads.clone(), queue), history)
         .map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let ending = Ending { delay: settings.limits.drain_delay, handle: running.handle(), saver: Arc::clone(&saver) };
@@ -184,12 +193,16 @@ fn bind(
     settings: &Settings,
     service: &Arc<Service>,
     (access, history, reloads): (Access, &ReloadHistory, &ReloadRequests),
-    server: &mut Server,
+    (server, tls): (&mut Server, Option<&Arc<Tls>>),
 ) -> Result<Vec<(&'static str, Listen)>, Problem> {
     let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
     let mut listening = Vec::new();
     let mut open = |name, listen: &Listen, app| -> Result<(), Problem> {
-        let address = server.bind(listen, app).map_err(|error| unbound(name, listen, &error))?;
+        let bound = match tls.filter(|_| settings.has_tls(name)) {
+            Some(tls) => server.bind_tls(listen, app, tls, settings.wants_certificates(name)),
+            None => server.bind(listen, app),
+        };
+        let address = bound.map_err(|error| unbound(name, listen, &error))?;
         listening.push((name, address));
         Ok(())
     };

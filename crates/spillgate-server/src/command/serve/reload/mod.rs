@@ -5,6 +5,7 @@
 //! being taken. Each reading has a time limit and a thread of its own, so a disk that does not answer cannot block the
 //! signals, and the server can still be stopped.
 
+mod certificates;
 mod events;
 mod folders;
 mod key_secret;
@@ -29,9 +30,11 @@ use spillgate_service::reload_requests::{Next, ReloadError, ReloadErrors, Reload
 use spillgate_service::reloads::{Cause, Lines, LoadedCounts, Outcome, Reload, ReloadHistory, UnitName, UnitOutcome};
 use tokio::time::Instant;
 
+use super::certificates::Certificates;
 use crate::cli::Serve;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Resolved, masked};
+use certificates::CertificateUnit;
 use key_secret::KeySecretUnit;
 use looks::Looks;
 use reader::Reader;
@@ -49,6 +52,8 @@ pub(super) struct Started<'s> {
     pub(super) resolved: Resolved,
     /// The hash of the rules files of the start.
     pub(super) rules: RulesSeen,
+    /// `None` if no listener has TLS.
+    pub(super) certificates: Option<Certificates>,
 }
 
 /// The hash of the rules files with which the server starts. So a change between the start and the first look is seen.
@@ -68,12 +73,14 @@ pub(super) fn start(
     (requests, queue): (ReloadRequests, ReloadQueue),
     history: ReloadHistory,
 ) -> io::Result<()> {
-    let Started { service, access, serve, resolved, rules: seen } = started;
+    let Started { service, access, serve, resolved, rules: seen, certificates } = started;
     let settings = resolved.settings.clone();
     let mut units: Vec<Box<dyn Unit>> = Vec::new();
     units.extend(SettingsUnit::new(service, serve, resolved).map(|unit| Box::new(unit) as Box<dyn Unit>));
     units.push(Box::new(RulesUnit::new(Arc::clone(service), settings.clone())));
     units.extend(TokensUnit::new(&settings, access).map(|unit| Box::new(unit) as Box<dyn Unit>));
+    let of_listeners = CertificateUnit::all(certificates.as_ref());
+    units.extend(of_listeners.into_iter().map(|unit| Box::new(unit) as Box<dyn Unit>));
     units.extend(KeySecretUnit::new(&settings).map(|unit| Box::new(unit) as Box<dyn Unit>));
     let watcher = Watcher::new(settings.watch, requests, Arc::clone(service.metrics()));
     let followed = units.into_iter().map(|unit| {

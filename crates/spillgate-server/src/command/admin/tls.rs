@@ -1,0 +1,68 @@
+//! TLS to the admin listeners of servers.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
+
+use super::client::{Admin, HELP};
+use crate::command::open::listener_tls;
+use crate::command::terminal::Problem;
+
+/// Returns what makes connections with TLS. It trusts the authorities in the file `ca`, or without it those of the system.
+pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, Problem> {
+    let roots = match ca {
+        Some(ca) => listener_tls::authorities(ca, "--ca")?.roots,
+        None => {
+            let mut roots = RootCertStore::empty();
+            // Invalid certificates of the system are skipped.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots
+        }
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| Problem::new(format!("TLS cannot be used: {error}"), HELP))?;
+    Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
+}
+
+/// Returns the name that the certificate of the server at this address must have.
+pub(super) fn server_name(address: &str) -> Result<ServerName<'static>, Problem> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    ServerName::try_from(host.to_owned()).map_err(|_| {
+        let help = "give --admin an address whose host is a name or an IP address";
+        Problem::new(format!("a certificate cannot have the name `{host}`"), help)
+    })
+}
+
+/// Returns the problem of a handshake that has failed.
+pub(super) fn failed(admin: &Admin, error: &io::Error) -> Problem {
+    let help = match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+        Some(TlsError::InvalidCertificate(_)) => {
+            "give --ca the file of the authority that signed the certificate of the server, and --admin a name that the certificate has"
+        }
+        Some(TlsError::AlertReceived(_)) => {
+            "the server refuses this client: if its listener wants certificates of clients, leave `admin` out of `tls.client_listeners`"
+        }
+        _ => "check that the listener has TLS (the setting `tls.listeners`), or write http://",
+    };
+    Problem::new(format!("{admin} cannot be asked over TLS: {error}"), help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_has_the_host_of_the_address() {
+        for (address, name) in [("a.internal:6070", "a.internal"), ("127.0.0.1:1", "127.0.0.1"), ("[::1]:1", "::1")] {
+            assert_eq!(server_name(address).map(|name| name.to_str().into_owned()).ok().as_deref(), Some(name));
+        }
+        assert!(server_name("a b:1").is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads the certificates and the key of TLS on the listeners, and says what is wrong with them.
+//!
+//! The server checks these files before it listens, and again before it takes new ones. A mistake that only the first client
+//! noticed would be an outage.
+
+use std::path::Path;
+
+use tokio_rustls::rustls::crypto::ring::sign::any_supported_type;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys, RootCertStore};
+
+use super::redis::pem_file;
+use crate::command::terminal::Problem;
+use crate::listener::Validity;
+
+/// The certificate of the server with its key.
+pub(crate) struct Pair {
+    pub(crate) key: CertifiedKey,
+    /// When all certificates of the file are valid.
+    pub(crate) validity: Validity,
+}
+
+/// The authorities that sign the certificates of clients.
+pub(crate) struct Authorities {
+    pub(crate) roots: RootCertStore,
+    /// When the first of them ends, in seconds since 1970.
+    pub(crate) first_end: i64,
+    /// When the last of them ends.
+    pub(crate) last_end: i64,
+}
+
+/// Reads the files of `tls.cert` and `tls.key`.
+pub(crate) fn pair(cert: &Path, key: &Path) -> Result<Pair, Problem> {
+    let [of_cert, of_key] = [pem_file(cert, "tls.cert")?, pem_file(key, "tls.key")?];
+    pair_of((cert, &of_cert), (key, &of_key))
+}
+
+/// Does what [`pair`] does, with what was read from each file.
+pub(crate) fn pair_of((cert, of_cert): (&Path, &[u8]), (key, of_key): (&Path, &[u8])) -> Result<Pair, Problem> {
+    let chain = certificates(cert, "tls.cert", of_cert)?;
+    let validities = chain.iter().map(|certificate| validity(certificate, cert)).collect::<Result<Vec<_>, _>>()?;
+    let signing = private_key(key, of_key)?;
+    ParsedCertificate::try_from(&chain[0]).map_err(|error| {
+        let help = "`tls.cert` has to begin with the certificate of this server, of X.509 version 3";
+        Problem::new(format!("the first certificate in {} cannot be used: {error}", cert.display()), help)
+    })?;
+    let pair = CertifiedKey::new(chain, signing);
+    if let Err(TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) = pair.keys_match() {
+        let message =
+            format!("the key in {} does not belong to the first certificate in {}", key.display(), cert.display());
+        let help = "`tls.cert` and `tls.key` have to be of the same pair, and the certificate of this server has to be the first in its file";
+        return Err(Problem::new(message, help));
+    }
+    let (begins, ends) = (validities.iter().map(|one| one.begin), validities.iter().map(|one| one.end));
+    let validity = Validity { begin: begins.max().unwrap_or(i64::MIN), end: ends.min().unwrap_or(i64::MAX) };
+    Ok(Pair { key: pair, validity })
+}
+
+/// Reads a file with the certificates of authorities. `setting` names the file in errors.
+pub(crate) fn authorities(path: &Path, setting: &str) -> Result<Authorities, Problem> {
+    authorities_of(path, setting, &pem_file(path, setting)?)
+}
+
+/// Does what [`authorities`] does, with what was read from the file.
+pub(crate) fn authorities_of(path: &Path, setting: &str, pem: &[u8]) -> Result<Authorities, Problem> {
+    let mut found = Authorities { roots: RootCertStore::empty(), first_end: i64::MAX, last_end: i64::MIN };
+    for certificate in certificates(path, setting, pem)? {
+        let end = validity(&certificate, path)?.end;
+        found.first_end = found.first_end.min(end);
+        found.last_end = found.last_end.max(end);
+        found.roots.add(certificate).map_err(|error| {
+            let help = format!("`{setting}` has to have the certificates of authorities, of X.509 version 3");
+            Problem::new(format!("a certificate in {} cannot be used: {error}", path.display()), help)
+        })?;
+    }
+    Ok(found)
+}
+
+/// Reads the certificates of a file, of which there is at least one.
+fn certificates(path: &Path, setting: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| wrong_pem(path, setting, &error.to_string()))?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let (why, help) = match pem {
+        [] => ("is empty".to_owned(), format!("write the certificate into the file of `{setting}`, in PEM")),
+        pem if has(pem, "PRIVATE KEY-----") => (
+            "has a private key and no certificate".to_owned(),
+            format!("name the file of the certificate in `{setting}`"),
+        ),
+        _ => (
+            "has no certificate in PEM".to_owned(),
+            format!(
+                "`{setting}` has to be a file with the line -----BEGIN CERTIFICATE-----. From DER: openssl x509 -inform der -in FILE"
+            ),
+        ),
+    };
+    Err(Problem::new(format!("{} {why}", path.display()), help))
+}
+
+/// Reads the private key of a file.
+fn private_key(path: &Path, pem: &[u8]) -> Result<std::sync::Arc<dyn tokio_rustls::rustls::sign::SigningKey>, Problem> {
+    const KINDS: &str = "use a key of ECDSA P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits: openssl genpkey -algorithm EC \
+                         -pkeyopt ec_paramgen_curve:P-256";
+    let name = path.display();
+    if has(pem, "ENCRYPTED PRIVATE KEY-----") || has(pem, "Proc-Type: 4,ENCRYPTED") {
+        let help =
+            "write it without its password into a file that only this user may read: openssl pkey -in FILE -out NEW";
+        return Err(Problem::new(format!("the key in {name} has a password, and the server cannot ask for it"), help));
+    }
+    if pem.is_empty() {
+        return Err(Problem::new(format!("{name} is empty"), "write the key into the file of `tls.key`, in PEM"));
+    }
+    if !has(pem, "PRIVATE KEY-----") {
+        let help = "`tls.key` has to be a file with a line such as -----BEGIN PRIVATE KEY-----. From DER: openssl pkey -inform der -in FILE";
+        return Err(Problem::new(format!("{name} has no private key in PEM"), help));
+    }
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong_pem(path, "tls.key", &error.to_string()))?;
+    any_supported_type(&key)
+        .map_err(|_| Problem::new(format!("the key in {name} is of a kind or size that the server cannot use"), KINDS))
+}
+
+fn has(pem: &[u8], text: &str) -> bool {
+    pem.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
+fn wrong_pem(path: &Path, setting: &str, why: &str) -> Problem {
+    let help = format!("write the file of `{setting}` again: it is damaged, or was read while a program wrote it");
+    Problem::new(format!("{} is not valid PEM: {why}", path.display()), help)
+}
+
+fn validity(certificate: &CertificateDer<'_>, path: &Path) -> Result<Validity, Problem> {
+    Validity::of(certificate).ok_or_else(|| {
+        let help = "make the certificate again: its content is damaged";
+        Problem::new(format!("a certificate in {} has no dates that can be read", path.display()), help)
+    })
+}

@@ -1,0 +1,432 @@
+//! TLS on listeners: the handshake in front of a connection, and the end of connections whose client is trusted no more.
+//!
+//! A handshake runs on the worker of its connection. After it, the connection is served by the same code as one without
+//! TLS. All handshakes use what [`Tls`] has at this moment, so certificates can change while the server runs.
+//!
+//! | of a listener with `client_ca` | is |
+//! |---|---|
+//! | `client.rs`, `names.rs` | who may connect |
+//! | a resumed session | never accepted: each connection shows its certificate again |
+//! | an open connection | ended when the authorities change, or when the certificate of its client ends |
+
+mod client;
+mod failure;
+mod handshakes;
+mod names;
+mod stream;
+mod validity;
+
+use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use spillgate::{Clock as _, SystemClock};
+use spillgate_service::metrics::{Closed, HandshakeFailure, Metrics};
+use spillgate_service::{ClientName, Peer};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, ProducesTickets};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tokio_rustls::rustls::{Error as TlsError, RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use super::connection::CLOSE_TIMEOUT;
+use super::context::Context;
+use super::serve::serve_stream;
+use super::{App, Phase};
+use client::ClientVerifier;
+use failure::{Failures, reason};
+pub(super) use handshakes::{Handshakes, InProgress, Turns};
+pub use names::ClientPattern;
+use names::name_of;
+use stream::{BUFFER_BYTES, Encrypted};
+pub(crate) use validity::Validity;
+
+/// The first byte of a client that speaks TLS: the type of a record with a part of a handshake.
+pub(super) const HANDSHAKE: u8 = 0x16;
+
+/// After the authorities of clients have changed, connections end within this time, and not all at the same moment. All
+/// their clients then connect again, and each handshake takes time.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// While a connection is open, the clock is compared with the end of its certificate at least this often, because a clock can
+/// be set.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
+
+/// The answer to plain HTTP on a listener with TLS. Without it, a user of curl would see only that the connection was closed.
+const PLAIN_ANSWER: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 39\r\n\r\n\
+    this port speaks TLS: ask with https://";
+
+/// What handshakes use. All listeners of a server share it.
+pub struct Tls {
+    provider: Arc<CryptoProvider>,
+    ticketer: Arc<dyn ProducesTickets>,
+    names: Arc<[ClientPattern]>,
+    allows_plain: bool,
+    current: watch::Sender<Current>,
+    failures: Failures,
+}
+
+/// What can change while the server runs.
+struct Current {
+    pair: Arc<CertifiedKey>,
+    roots: Option<Arc<RootCertStore>>,
+    /// How often the roots have changed.
+    changes: u64,
+    configs: Configs,
+}
+
+/// The configurations of the library, made of the other members of [`Current`].
+struct Configs {
+    grpc: Config,
+    http: Config,
+}
+
+struct Config {
+    anyone: Arc<ServerConfig>,
+    /// Only for clients with a certificate. `None` if there are no roots.
+    certified: Option<Arc<ServerConfig>>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Makes what handshakes use: the certificate of this server with its key, and the authorities that sign the certificates of
+    /// clients, if listeners want any. `names` are the clients that may connect, or empty for all clients of these authorities.
+    /// If `allows_plain` is true, clients may also connect without TLS to listeners that want no certificates.
+    ///
+    /// # Errors
+    /// The system has no random numbers, or `roots` is empty.
+    pub fn new(
+        pair: CertifiedKey,
+        roots: Option<RootCertStore>,
+        names: Vec<ClientPattern>,
+        allows_plain: bool,
+    ) -> Result<Tls, TlsError> {
+        let (provider, ticketer) = (Arc::new(ring::default_provider()), ring::Ticketer::new()?);
+        let (pair, roots, names) = (Arc::new(pair), roots.map(Arc::new), names.into());
+        let configs = Configs::new(&provider, (&pair, roots.as_ref()), &names, &ticketer)?;
+        let current = watch::Sender::new(Current { pair, roots, changes: 0, configs });
+        Ok(Tls { provider, ticketer, names, allows_plain, current, failures: Failures::default() })
+    }
+
+    /// Replaces the certificate of this server and its key, for all handshakes that begin later. Open connections stay. Returns
+    /// false if the certificate is the same as before.
+    ///
+    /// # Errors
+    /// The library refuses the pair, and everything stays as it was.
+    pub fn replace_pair(&self, pair: CertifiedKey) -> Result<bool, TlsError> {
+        let (before, roots) = {
+            let current = self.current.borrow();
+            (Arc::clone(&current.pair), current.roots.clone())
+        };
+        if before.cert == pair.cert {
+            return Ok(false);
+        }
+        let pair = Arc::new(pair);
+        let configs = Configs::new(&self.provider, (&pair, roots.as_ref()), &self.names, &self.ticketer)?;
+        self.current.send_modify(|current| (current.pair, current.configs) = (pair, configs));
+        Ok(true)
+    }
+
+    /// Replaces the authorities that sign the certificates of clients. Connections of clients with certificates end soon, and
+    /// these clients have to prove themselves again. Returns false if the authorities are the same as before.
+    ///
+    /// # Errors
+    /// `roots` is empty, and everything stays as it was.
+    pub fn replace_roots(&self, roots: RootCertStore) -> Result<bool, TlsError> {
+        let (pair, before) = {
+            let current = self.current.borrow();
+            (Arc::clone(&current.pair), current.roots.clone())
+        };
+        if before.is_some_and(|before| before.roots == roots.roots) {
+            return Ok(false);
+        }
+        let roots = Arc::new(roots);
+        let configs = Configs::new(&self.provider, (&pair, Some(&roots)), &self.names, &self.ticketer)?;
+        self.current.send_modify(|current| {
+            (current.roots, current.configs) = (Some(roots), configs);
+            current.changes += 1;
+        });
+        Ok(true)
+    }
+}
+
+impl Configs {
+    fn new(
+        provider: &Arc<CryptoProvider>,
+        (pair, roots): (&Arc<CertifiedKey>, Option<&Arc<RootCertStore>>),
+        names: &Arc<[ClientPattern]>,
+        ticketer: &Arc<dyn ProducesTickets>,
+    ) -> Result<Configs, TlsError> {
+        let verifier = |roots: &Arc<RootCertStore>| {
+            let verifier = ClientVerifier::new(Arc::clone(roots), Arc::clone(names), Arc::clone(provider));
+            verifier.map(Arc::new).map_err(|error| TlsError::General(error.to_string()))
+        };
+        let verifier = roots.map(verifier).transpose()?;
+        let config =
+            |protocols: &[&[u8]], verifier: Option<Arc<ClientVerifier>>| -> Result<Arc<ServerConfig>, TlsError> {
+                let builder =
+                    ServerConfig::builder_with_provider(Arc::clone(provider)).with_safe_default_protocol_versions()?;
+                let resolver = Arc::new(SingleCertAndKey::from(CertifiedKey::clone(pair)));
+                let is_certified = verifier.is_some();
+                let mut config = match verifier {
+                    Some(verifier) => builder.with_client_cert_verifier(verifier),
+                    None => builder.with_no_client_auth(),
+                }
+                .with_cert_resolver(resolver);
+                config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+                // Sessions are in tickets that clients keep, so they take no memory here. A client with a certificate gets none:
+                // a session would let it in without a look at its certificate.
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                if is_certified {
+                    config.send_tls13_tickets = 0;
+                } else {
+                    config.ticketer = Arc::clone(ticketer);
+                }
+                Ok(Arc::new(config))
+            };
+        let both = |protocols: &[&[u8]]| -> Result<Config, TlsError> {
+            let certified = verifier.clone().map(|verifier| config(protocols, Some(verifier)));
+            Ok(Config { anyone: config(protocols, None)?, certified: certified.transpose()? })
+        };
+        Ok(Configs { grpc: both(&[b"h2"])?, http: both(&[b"h2", b"http/1.1"])? })
+    }
+}
+
+/// TLS on one listener.
+#[derive(Debug)]
+pub(super) struct Secured {
+    tls: Arc<Tls>,
+    /// The name of the listener, for the log.
+    listener: &'static str,
+    /// Whether clients have to show a certificate.
+    wants_certificates: bool,
+    handshakes: Arc<Handshakes>,
+}
+
+impl Secured {
+    /// At most `handshakes` are in progress at once.
+    pub(super) fn new(tls: Arc<Tls>, app: &App, wants_certificates: bool, handshakes: usize) -> Secured {
+        Secured { tls, listener: app.name(), wants_certificates, handshakes: Handshakes::new(handshakes) }
+    }
+
+    /// Counts a handshake that begins. Returns `None`, and counts a failure, if too many are in progress.
+    pub(super) fn begin(&self, peer: Peer, metrics: &Metrics) -> Option<InProgress> {
+        let begun = self.handshakes.begin();
+        if begun.is_none() {
+            self.failed(HandshakeFailure::Crowded, peer, None, metrics);
+        }
+        begun
+    }
+
+    /// Returns the configuration for a handshake that begins now, and how often the roots have changed before.
+    fn config(&self, app: &App) -> Option<(Arc<ServerConfig>, u64)> {
+        let current = self.tls.current.borrow();
+        let config = if matches!(app, App::Grpc(_)) { &current.configs.grpc } else { &current.configs.http };
+        let config = if self.wants_certificates { config.certified.clone()? } else { Arc::clone(&config.anyone) };
+        Some((config, current.changes))
+    }
+
+    fn failed(
+        &self,
+        reason: HandshakeFailure,
+        peer: Peer,
+        error: Option<&std::io::Error>,
+        metrics: &Metrics,
+    ) -> Closed {
+        let error = error.map(|error| error as &dyn std::error::Error);
+        self.tls.failures.count(reason, (self.listener, peer), error, metrics)
+    }
+}
+
+/// What a client has begun with.
+enum Begun {
+    Plain(TcpStream),
+    Encrypted(Box<TlsStream<TcpStream>>, Trust),
+}
+
+/// For how long the client of a connection is trusted.
+struct Trust {
+    /// How often the roots had changed when the handshake began.
+    changes: u64,
+    /// The certificate of the client, if the listener wants one: its name, and its end in seconds since 1970.
+    client: Option<(Arc<str>, i64)>,
+}
+
+/// Serves a connection of a listener with TLS until it ends.
+pub(super) async fn serve(
+    stream: TcpStream,
+    peer: Peer,
+    (secured, mut in_progress): (Arc<Secured>, InProgress),
+    app: &App,
+    context: &Context,
+) -> Option<Closed> {
+    let metrics = &context.metrics;
+    let mut phase = context.phase.clone();
+    let begun = tokio::select! {
+        biased;
+        () = in_progress.closed() => Err((HandshakeFailure::Crowded, None)),
+        begun = timeout(context.limits.handshake, begin(stream, &secured, app, context)) => {
+            begun.unwrap_or(Err((HandshakeFailure::Late, None)))
+        }
+        // A client that is silent must not delay the end of the server.
+        () = async {
+            let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
+            sleep(CLOSE_TIMEOUT).await;
+        } => Err((HandshakeFailure::Late, None)),
+    };
+    drop(in_progress);
+    match begun {
+        Err((reason, error)) => Some(secured.failed(reason, peer, error.as_ref(), metrics)),
+        Ok(Begun::Plain(stream)) => {
+            metrics.tls.plain.inc();
+            serve_stream(stream, peer, None, app, context).await
+        }
+        Ok(Begun::Encrypted(stream, Trust { client: None, .. })) => {
+            metrics.tls.encrypted.inc();
+            serve_stream(Encrypted(*stream), peer, None, app, context).await
+        }
+        Ok(Begun::Encrypted(stream, Trust { client: Some((name, end)), changes })) => {
+            metrics.tls.encrypted.inc();
+            tracing::debug!(listener = secured.listener, %peer, client = &*name, "a client has proved its certificate");
+            let mut of_server = context.phase.clone();
+            let (of_connection, phase) = watch::channel(*of_server.borrow_and_update());
+            let ending = Context { phase, ..context.clone() };
+            let served = serve_stream(Encrypted(*stream), peer, Some(ClientName(name)), app, &ending);
+            let mut until = pin!(until_untrusted(&secured.tls, changes, end, spread(peer), &context.clock));
+            let mut is_trusted = true;
+            let ended = tokio::select! {
+                biased;
+                closed = served => closed,
+                () = async {
+                    tokio::select! {
+                        () = async {
+                            while of_server.changed().await.is_ok() {
+                                of_connection.send_replace(*of_server.borrow_and_update());
+                            }
+                            pending().await
+                        } => {}
+                        () = &mut until => {}
+                    }
+                    is_trusted = false;
+                    // The client is asked to go, as in a drain, and its requests in flight are answered.
+                    of_connection.send_replace(Phase::Draining);
+                    sleep(context.limits.drain).await;
+                } => None,
+            };
+            if is_trusted { ended } else { Some(Closed::Certificate) }
+        }
+    }
+}
+
+/// Does the handshake. Fails with the reason, and the error if there is one.
+async fn begin(
+    mut stream: TcpStream,
+    secured: &Secured,
+    app: &App,
+    context: &Context,
+) -> Result<Begun, (HandshakeFailure, Option<std::io::Error>)> {
+    let mut first = [0];
+    match stream.peek(&mut first).await {
+        Ok(1..) if first[0] == HANDSHAKE => {}
+        Ok(1..) if secured.tls.allows_plain && !secured.wants_certificates => return Ok(Begun::Plain(stream)),
+        Ok(1..) => {
+            if !matches!(app, App::Grpc(_)) {
+                // If this fails, the client is gone.
+                let _ = stream.write_all(PLAIN_ANSWER).await;
+                let _ = stream.shutdown().await;
+            }
+            return Err((HandshakeFailure::Plain, None));
+        }
+        Ok(0) => return Err((HandshakeFailure::Gone, None)),
+        Err(error) => return Err((HandshakeFailure::Gone, Some(error))),
+    }
+    let Some((config, changes)) = secured.config(app) else { return Err((HandshakeFailure::NoCertificate, None)) };
+    let stream = shake_hands(stream, config, &context.turns).await.map_err(|error| (reason(&error), Some(error)))?;
+    let client = if secured.wants_certificates {
+        let first = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        Some(
+            first
+                .and_then(|first| client(first, &secured.tls.names))
+                .ok_or((HandshakeFailure::BadCertificate, None))?,
+        )
+    } else {
+        None
+    };
+    Ok(Begun::Encrypted(Box::new(stream), Trust { changes, client }))
+}
+
+/// Returns the name of a client, and when its certificate ends.
+fn client(certificate: &CertificateDer<'_>, names: &[ClientPattern]) -> Option<(Arc<str>, i64)> {
+    Some((name_of(names, certificate)?, Validity::of(certificate)?.end))
+}
+
+/// Does the handshake in steps, each in a turn of its own. Between them, it waits for bytes of the client.
+async fn shake_hands(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    turns: &Arc<Turns>,
+) -> Result<TlsStream<TcpStream>, std::io::Error> {
+    let mut accept =
+        TlsAcceptor::from(config).accept_with(stream, |session| session.set_buffer_limit(Some(BUFFER_BYTES)));
+    loop {
+        if let Some(stream) = accept.get_ref() {
+            stream.readable().await?;
+        }
+        let turn = turns.take().await;
+        let begun = Instant::now();
+        let step = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
+        let took = begun.elapsed();
+        turn.end(took).await;
+        if let Poll::Ready(stream) = step {
+            return stream;
+        }
+    }
+}
+
+/// Waits until the client of a connection is trusted no more: its certificate has ended, or the roots have changed.
+async fn until_untrusted(tls: &Tls, changes: u64, end: i64, spread: Duration, clock: &SystemClock) {
+    let mut current = tls.current.subscribe();
+    let replaced = async {
+        let _ = current.wait_for(|current| current.changes != changes).await;
+        sleep(spread).await;
+    };
+    let ended = async {
+        loop {
+            let now = i64::try_from(clock.now().as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
+            // The last second of a certificate is a whole one.
+            match u64::try_from(end.saturating_add(1).saturating_sub(now)) {
+                Ok(left @ 1..) => sleep(Duration::from_secs(left).min(CHECK_EVERY)).await,
+                _ => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = replaced => {}
+        () = ended => {}
+    }
+}
+
+/// Returns how long after a change of the roots a connection ends. The ports of clients are different enough.
+fn spread(peer: Peer) -> Duration {
+    let port = match peer {
+        Peer::Tcp(address) => address.port(),
+        Peer::Unix => 0,
+    };
+    // An odd factor spreads ports that follow one another.
+    ENDS_WITHIN * u32::from(port.wrapping_mul(40_503)) / u32::from(u16::MAX)
+}

@@ -1,0 +1,117 @@
+//! Wrong files and settings. Each is found before the server listens, with its file, the reason, and what to do.
+
+use std::process::Command;
+
+use crate::cli_support::Folder;
+use crate::tls::support::folder;
+
+/// Runs openssl in the folder.
+fn openssl(folder: &Folder, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(folder.path(".")).output();
+    let output = output.expect("openssl runs");
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Starts a server that has to refuse its settings. Returns what it prints.
+fn refused(folder: &Folder, arguments: &str) -> String {
+    let all = format!("serve rules.yaml --http 127.0.0.1:0 --grpc 127.0.0.1:0 --admin 127.0.0.1:0 {arguments}");
+    let output = folder.run(&all);
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}: {}", output.stderr);
+    output.stderr
+}
+
+#[test]
+fn wrong_files_are_refused_with_what_to_do() {
+    let (folder, authority) = folder();
+    authority.issue(&folder, "other", &["127.0.0.1"], |_| {});
+    folder.write("empty", "");
+    folder.write("text", "this is not PEM\n");
+    folder.write("damaged", "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n");
+    folder.write("nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    folder.write("large", &"x".repeat(1 << 21));
+    std::fs::create_dir(folder.path("folder")).expect("the folder is made");
+    openssl(&folder, "req -x509 -newkey rsa:1024 -nodes -keyout small.key -out small.pem -subj /CN=a");
+    openssl(
+        &folder,
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-521 -nodes -keyout p521.key -out p521.pem -subj /CN=a",
+    );
+    openssl(&folder, "pkey -in server.key -aes256 -passout pass:secret -out locked.key");
+    openssl(&folder, "x509 -in server.pem -outform der -out server.der");
+    for (cert, key, message, help) in [
+        (
+            "server.pem",
+            "other.key",
+            "does not belong to the first certificate in server.pem",
+            "have to be of the same pair",
+        ),
+        ("missing", "server.key", "missing cannot be read: No such file", "`tls.cert`"),
+        ("server.pem", "missing", "missing cannot be read: No such file", "`tls.key`"),
+        ("empty", "server.key", "empty is empty", "in PEM"),
+        ("server.pem", "empty", "empty is empty", "in PEM"),
+        ("text", "server.key", "text has no certificate in PEM", "-----BEGIN CERTIFICATE-----"),
+        ("server.der", "server.key", "server.der has no certificate in PEM", "openssl x509 -inform der"),
+        (
+            "server.key",
+            "server.pem",
+            "server.key has a private key and no certificate",
+            "name the file of the certificate",
+        ),
+        ("server.pem", "text", "text has no private key in PEM", "-----BEGIN PRIVATE KEY-----"),
+        ("folder", "server.key", "folder cannot be read: it is a directory", "`tls.cert`"),
+        ("damaged", "server.key", "damaged is not valid PEM", "write the file of `tls.cert` again"),
+        ("nonsense", "server.key", "a certificate in nonsense has no dates", "make the certificate again"),
+        ("large", "server.key", "it is larger than 1 MiB", "`tls.cert`"),
+        ("small.pem", "small.key", "the key in small.key is of a kind or size", "RSA with 2048 to 4096 bits"),
+        ("p521.pem", "p521.key", "the key in p521.key is of a kind or size", "ECDSA P-256"),
+        ("server.pem", "locked.key", "the key in locked.key has a password", "openssl pkey -in FILE -out NEW"),
+    ] {
+        let printed = refused(&folder, &format!("--tls-cert {cert} --tls-key {key}"));
+        assert!(printed.contains(message) && printed.contains(help), "{cert}, {key}: {printed}");
+    }
+    for (ca, message) in [
+        ("missing", "missing cannot be read"),
+        ("empty", "empty is empty"),
+        ("text", "text has no certificate in PEM"),
+        ("server.key", "server.key has a private key and no certificate"),
+        ("nonsense", "a certificate in nonsense has no dates"),
+    ] {
+        let printed = refused(&folder, &format!("--tls-cert server.pem --tls-key server.key --tls-client-ca {ca}"));
+        assert!(printed.contains(message), "{ca}: {printed}");
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let (folder, _authority) = folder();
+    let pair = "--tls-cert server.pem --tls-key server.key";
+    for (arguments, message) in [
+        ("--tls-cert server.pem".to_owned(), "`tls.cert` is set without `tls.key`"),
+        ("--tls-key server.key".to_owned(), "`tls.key` is set without `tls.cert`"),
+        ("--tls-client-ca ca.pem".to_owned(), "`tls.client_ca` has no effect without `tls.cert`"),
+        ("--tls-plain allow".to_owned(), "`tls.plain` has no effect without `tls.cert`"),
+        (format!("{pair} --tls-client-names a.internal"), "`tls.client_names` has no effect without `tls.client_ca`"),
+        (format!("{pair} --tls-client-listeners grpc"), "`tls.client_listeners` has no effect without `tls.client_ca`"),
+        (
+            format!("{pair} --tls-client-ca ca.pem --tls-plain allow"),
+            "`tls.plain: allow` lets in clients without a certificate",
+        ),
+        (format!("{pair} --http unix:a.sock --tls-listeners http"), "`http`, which is a Unix socket"),
+        (format!("{pair} --http off --tls-listeners http"), "`http`, which is off"),
+        (format!("{pair} --tls-listeners []"), "no listener has TLS"),
+        (
+            format!("{pair} --tls-listeners http --tls-client-ca ca.pem --tls-client-listeners grpc"),
+            "`grpc`, which has no TLS",
+        ),
+        (format!("{pair} --tls-client-ca ca.pem --tls-client-listeners []"), "names no listener"),
+        (format!("{pair} --tls-client-ca ca.pem --tls-client-names *"), "`*` is not the name of a client"),
+        (format!("{pair} --tls-client-ca ca.pem --tls-client-names spiffe://*"), "is not the name of a client"),
+        (format!("{pair} --tls-listeners https"), "`https` is not a value of `tls.listeners`"),
+    ] {
+        let arguments =
+            if arguments.contains("--http") { arguments } else { format!("--http 127.0.0.1:0 {arguments}") };
+        let all = format!("serve rules.yaml --grpc 127.0.0.1:0 --admin 127.0.0.1:0 {arguments}");
+        let output = folder.run(&all);
+        assert_eq!(output.code, 2, "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(message), "{arguments}: {}", output.stderr);
+    }
+}

@@ -1,0 +1,102 @@
+//! Certificates of clients: who may connect, and what the log says about them.
+
+use crate::cli_support::Folder;
+use crate::support::spillgate::Spillgate;
+use crate::tls::support::{
+    Authority, call, curl, ended, failed, folder, metric, s_client, self_signed, serve_with_client_ca, status,
+    until_failed,
+};
+
+/// Makes one client of each kind.
+fn clients() -> Folder {
+    let (folder, authority) = folder();
+    authority.issue(&folder, "good", &["shop.internal", "spiffe://cluster/ns/shop"], |_| {});
+    authority.issue(&folder, "expired", &["shop.internal"], ended);
+    authority.issue(&folder, "unlisted", &["other.example", "spiffe://cluster/other"], |_| {});
+    authority.issue(&folder, "unnamed", &[], |_| {});
+    // It has the same name, but another key.
+    Authority::new("authority").issue(&folder, "stranger", &["shop.internal"], |_| {});
+    self_signed(&folder, "self", &["shop.internal"]);
+    folder
+}
+
+fn http_status(folder: &Folder, server: &Spillgate, client: &str) -> Result<u16, (i32, String)> {
+    let (cert, key) = (format!("{client}.pem"), format!("{client}.key"));
+    status(folder, server.http(), &["--cert", &cert, "--key", &key])
+}
+
+#[test]
+fn only_clients_of_the_authority_with_a_listed_name_may_connect() {
+    let folder = clients();
+    let server = serve_with_client_ca(&folder, &["--tls-client-names", "*.internal,spiffe://cluster/ns/*"]);
+    assert_eq!(http_status(&folder, &server, "good"), Ok(404));
+    assert_eq!(call(&folder, server.grpc(), &["ca.pem", "good.pem", "good.key"]), "OK");
+    for (client, alert, reason) in [
+        ("expired", "certificate expired", "expired"),
+        ("stranger", "unknown ca", "unknown_ca"),
+        ("self", "unknown ca", "unknown_ca"),
+        ("unlisted", "access denied", "name"),
+        ("unnamed", "access denied", "name"),
+    ] {
+        let before = failed(&server, reason);
+        let (cert, key) = (format!("{client}.pem"), format!("{client}.key"));
+        let printed = s_client(&folder, server.http(), &["-cert", &cert, "-key", &key, "-ign_eof"], "");
+        assert!(printed.contains(&format!("alert {alert}")), "{client}: {printed}");
+        assert!(http_status(&folder, &server, client).is_err(), "{client}");
+        assert_eq!(call(&folder, server.grpc(), &["ca.pem", &cert, &key]), "UNAVAILABLE", "{client}");
+        assert!(failed(&server, reason) >= before + 3, "{client}");
+        server.process.logged(&format!("reason=\"{reason}\""));
+    }
+    let printed = s_client(&folder, server.http(), &["-ign_eof"], "");
+    assert!(printed.contains("alert certificate required"), "{printed}");
+    assert!(status(&folder, server.http(), &[]).is_err());
+    assert_eq!(call(&folder, server.grpc(), &["ca.pem"]), "UNAVAILABLE");
+    until_failed(&server, "no_certificate");
+    assert_eq!(metric(&server, "tls_connections_total{kind=\"tls\"}"), 2);
+}
+
+#[test]
+fn without_names_every_client_of_the_authority_may_connect() {
+    let folder = clients();
+    let server = serve_with_client_ca(&folder, &[]);
+    for client in ["good", "unlisted", "unnamed"] {
+        assert_eq!(http_status(&folder, &server, client), Ok(404), "{client}");
+    }
+    for client in ["expired", "stranger", "self"] {
+        assert!(http_status(&folder, &server, client).is_err(), "{client}");
+    }
+}
+
+#[test]
+fn only_the_named_listeners_want_certificates() {
+    let folder = clients();
+    let server = serve_with_client_ca(&folder, &["--tls-client-listeners", "grpc"]);
+    assert_eq!(status(&folder, server.http(), &[]), Ok(404));
+    assert_eq!(call(&folder, server.grpc(), &["ca.pem"]), "UNAVAILABLE");
+    assert_eq!(call(&folder, server.grpc(), &["ca.pem", "good.pem", "good.key"]), "OK");
+}
+
+#[test]
+fn a_write_has_the_name_of_its_client_and_a_certificate_is_no_token() {
+    let folder = clients();
+    folder.write("token", "a-token-of-an-operator");
+    let token = folder.path("token").display().to_string();
+    let arguments = ["--tls-listeners", "admin", "--admin-token-file", &token];
+    let server = serve_with_client_ca(&folder, &arguments);
+    let url = format!("https://{}/reload", server.admin());
+    let own = ["--cacert", "ca.pem", "--cert", "good.pem", "--key", "good.key", "-X", "POST"];
+    assert_eq!(
+        curl(&folder, &url, &own).map(|(status, _)| status),
+        Ok(401),
+        "a certificate does not replace the token"
+    );
+    let token = ["-H", "Authorization: Bearer a-token-of-an-operator"];
+    let answer = curl(&folder, &url, &[&own[..], &token].concat());
+    assert_eq!(answer.map(|(status, _)| status), Ok(200));
+    let line = server.process.logged("a write on the admin listener");
+    assert!(line.contains("client=\"spiffe://cluster/ns/shop\""), "{line}");
+    assert!(
+        curl(&folder, &url, &["--cacert", "ca.pem", token[0], token[1]]).is_err(),
+        "a token does not replace a certificate"
+    );
+}
