@@ -95,9 +95,10 @@ impl Scenario {
                 let admin_clients = watched.admin.map(AdminClients::start);
                 Ok(vec![start("no client of the admin listener")?, Server { admin_clients, ..watched }])
             }
-            Scenario::Regions => {
-                Ok(vec![self.region(cli, "one limit for all regions", "shared")?, self.region(cli, "each region its own", "each")?])
-            }
+            Scenario::Regions => Ok(vec![
+                self.region(cli, "one limit for all regions", "shared")?,
+                self.region(cli, "each region its own", "each")?,
+            ]),
             Scenario::Sketch => {
                 let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
                 Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
@@ -149,7 +150,7 @@ impl Scenario {
             ["--allow-grpc", "[]"],
         ];
         let server = self.spillgate(cli, name, &cli.spillgate, &settings.concat(), RLS)?;
-        Ok(Server { redis: Some(own), regions: others.into(), ..server })
+        Ok(Server { redis: Some(own), _regions: others.into(), ..server })
     }
 
     fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {

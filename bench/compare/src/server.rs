@@ -13,8 +13,8 @@ pub(crate) struct Server {
     pub(crate) request: &'static [&'static str],
     /// The Redis that the server uses as its store. It ends with the server.
     pub(crate) redis: Option<Redis>,
-    /// The Redis servers of the other regions.
-    pub(crate) regions: Vec<Redis>,
+    /// The Redis servers of the other regions, which end with the server.
+    pub(crate) _regions: Vec<Redis>,
     /// The address of the admin listener, if the server is a spillgate.
     pub(crate) admin: Option<SocketAddr>,
     /// The clients of the admin listener, if it has any.
@@ -30,7 +30,7 @@ impl Server {
         request: &'static [&'static str],
     ) -> Result<Server, String> {
         let process = Process::start(name, command, address)?;
-        Ok(Server { process, request, redis: None, regions: Vec::new(), admin: None, admin_clients: None })
+        Ok(Server { process, request, redis: None, _regions: Vec::new(), admin: None, admin_clients: None })
     }
 
     /// Returns the same server with the Redis that it uses.

@@ -70,7 +70,7 @@ fn a_server_that_cannot_be_asked_is_an_error_with_help() {
     assert!(code == 3 && error.contains("http://127.0.0.1:1 cannot be reached"), "{error}");
     let (code, error) = run(&[&format!("--admin=http://{}", server.http())]);
     assert!(code == 3 && error.contains("answered 404"), "{error}");
-    let (code, error) = run(&["--admin=https://127.0.0.1:1"]);
+    let (code, error) = run(&["--admin=ftp://127.0.0.1:1"]);
     assert!(
         code == 2 && error.contains("is no address of an admin listener") && error.contains("unix:/path"),
         "{error}"

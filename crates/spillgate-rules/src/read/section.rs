@@ -105,6 +105,7 @@ const SETTINGS: &[&str] = &[
     "admin_read_token_file",
     "admin_hosts",
     "health",
+    "tls",
     "rules",
     "watch",
     "shadow",

@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.admin_hosts = v.items()?.iter().map(Value::host_name).collect::<Result<_, _>>()?),
     key!("tls.cert", One "FILE", "",
         "File (PEM) with the certificate of this server, and below it those of the authorities between it and its root. With \
-         it, the listeners have TLS. This file, the key and client_ca are read again on SIGHUP",
+         it, the listeners have TLS. A reload reads this file, the key and client_ca again (see watch)",
         |s, v| s.tls.cert = Some(v.path_buf()?)),
     key!("tls.key", One "FILE", "",
         "File (PEM) with the private key of this certificate, without a password: ECDSA P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits",

@@ -366,7 +366,7 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ("[http]: off", "1:1 a key must be a word; write `key: value`"),
         (
             "limits: 5",
-            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, in_flight, body, descriptors, entries, key, value, metric_values, idle, receive, connection_age, connection_age_grace, drain_delay, drain, reservation",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, in_flight, body, descriptors, entries, key, value, metric_values, idle, receive, connection_age, connection_age_grace, drain_delay, handshake, drain, reservation",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
         (

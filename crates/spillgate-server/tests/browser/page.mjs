@@ -59,6 +59,12 @@ async function until(page, selector, wanted) {
 
 const live = (page) => until(page, '#live', /^Live /);
 
+// Waits until the page of a limit has its figures. Until then, what is below them moves.
+const complete = async (page) => {
+  await until(page, '[aria-labelledby=insight] p', /\w+\./);
+  await until(page, '.figures caption', /^What callers did/);
+};
+
 // Clicks an element. Clicks are counted, because an operator should need few.
 let clicks = 0;
 async function click(page, selector, wanted = /(?:)/) {
@@ -310,6 +316,7 @@ async function tasks(found) {
   assert.equal(await check({ banned: 'x' }), 429);
   await task('put a rule into shadow', async () => {
     await click(page, '.limits a', /^nothing$/);
+    await complete(page);
     await click(page, 'button', /^Put into shadow$/);
     await until(page, '[aria-labelledby=shadow]', /counts, but refuses nothing, on this server only. Left: (29m\d+s|30m) until (\d+ \w+ \d{4}, )?\d\d:\d\d:\d\d/);
   });
@@ -317,6 +324,7 @@ async function tasks(found) {
   await task('let the rule refuse again', async () => {
     await until(page, '.limits tr', /^nothingshadow/);
     await click(page, '.limits a', /^nothing$/);
+    await complete(page);
     await click(page, 'button', /^End shadow now$/);
     await until(page, 'button', /^Put into shadow$/);
   });
