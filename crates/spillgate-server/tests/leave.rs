@@ -71,6 +71,10 @@ async fn a_server_that_leaves_is_not_ready_but_still_serves() {
     let (mut client, connection) = h2::client::handshake(open).await.unwrap();
     let goes_away = tokio::spawn(connection);
     client = client.ready().await.unwrap();
+    // With an answer, the connection is one of those that are open, and not one that a busy server accepts later.
+    let (answer, _) = client.send_request(http::Request::post("http://spillgate/").body(()).unwrap(), true).unwrap();
+    let _ = answer.await;
+    client = client.ready().await.unwrap();
 
     signal(server.process.id(), "TERM");
     server.process.logged("leaving: not ready any more, new connections are still accepted");
