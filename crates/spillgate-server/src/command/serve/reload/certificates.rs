@@ -74,7 +74,7 @@ impl Unit for CertificateUnit {
         let read = reader.read(READ_WITHIN, work).and_then(|read| read);
         let seen = match &read {
             Ok(contents) => Seen::of(contents.iter().map(Vec::as_slice)),
-            // No file of certificates is taken that is so short.
+            // No unit has three files, so this differs from what any files say.
             Err(problem) => Seen::of([&b""[..], b"problem", problem.to_string().as_bytes()]),
         };
         self.read = Some(read);
