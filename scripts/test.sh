@@ -37,8 +37,10 @@ step "formatting of the benchmarks" cargo fmt --manifest-path bench/Cargo.toml -
 step "one version of each crate in all lock files" python3 scripts/lock_files.py
 step "build of the tests" scripts/nextest.sh --build
 
-# These checks compile, and most tests wait: together they take little longer than the tests alone.
+# These checks compile, and most tests wait: together they take little longer than the tests alone. The tests go first, because
+# some give up after minutes.
 compile() {
+  renice -n 19 -p "$BASHPID" >/dev/null
   step "lints" cargo clippy --workspace --all-targets --locked -- --deny warnings
   step "lints of the benchmarks" cargo clippy "${bench[@]}" --all-targets -- --deny warnings
   step "the fuzz targets compile" cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked

@@ -67,6 +67,11 @@ fn metrics(server: &Spillgate) -> String {
     http::get(server.admin(), "/metrics", &[]).body
 }
 
+/// Empties a file and writes into it, as simple programs do.
+fn in_place(folder: &Folder, name: &str, text: &str) {
+    fs::write(folder.path(name), text).expect("the file can be written");
+}
+
 /// Replaces a file by renaming, as most tools do.
 fn rename_over(folder: &Folder, name: &str, text: &str) {
     let beside = format!("{name}.new");
@@ -83,13 +88,13 @@ fn link_anew(folder: &Folder, target: &str, name: &str) {
 
 /// Changes files in all ways, and waits for the effect of each.
 fn change_in_all_ways(folder: &Folder, server: &Spillgate) {
-    folder.write("rules/a.yaml", &rules(6));
+    in_place(folder, "rules/a.yaml", &rules(6));
     until_limit(server, 6);
     rename_over(folder, "rules/a.yaml", &rules(7));
     until_limit(server, 7);
     folder.write("rules/inside/b.yaml", &domain("web", 8));
     eventually("a file in a new folder is read", || limit_of(server, "web").filter(|limit| *limit == 8));
-    folder.write("rules/inside/b.yaml", &domain("web", 9));
+    in_place(folder, "rules/inside/b.yaml", &domain("web", 9));
     eventually("the new folder is watched too", || limit_of(server, "web").filter(|limit| *limit == 9));
     fs::remove_file(folder.path("rules/inside/b.yaml")).expect("the file exists");
     eventually("the domain has gone with its file", || limit_of(server, "web").is_none().then_some(()));
@@ -186,9 +191,9 @@ fn a_file_whose_halves_come_one_after_the_other_is_never_taken_half_written() {
     let mut had_long_pause = false;
     for limit in 6..11 {
         let begun = Instant::now();
-        folder.write("rules.yaml", &half(limit));
+        in_place(&folder, "rules.yaml", &half(limit));
         thread::sleep(Duration::from_millis(300));
-        folder.write("rules.yaml", &whole(limit));
+        in_place(&folder, "rules.yaml", &whole(limit));
         had_long_pause |= begun.elapsed() > Duration::from_millis(900);
         until_limit(&server, limit);
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long [`eventually`] waits. This is long, because a test must not fail only because the machine is busy.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Calls `ask` until it returns a value, and returns that value.
 ///

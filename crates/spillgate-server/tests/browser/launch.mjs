@@ -7,6 +7,9 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
+// How long a test waits for anything in a page. On a machine whose cores are all busy, a page alone can need more than a minute.
+export const DEADLINE_MS = 300_000;
+
 // A proxy that serves nothing. `asked` gets the address of each request.
 async function startProxy(asked) {
   const proxy = createServer((request, response) => {
@@ -42,8 +45,8 @@ export async function launch(tools, chromium, loopback) {
     // Chromium ends when this pipe is closed, so it also ends if this program is killed.
     pipe: true,
     // A busy machine needs longer than the defaults.
-    timeout: 120_000,
-    protocolTimeout: 300_000,
+    timeout: DEADLINE_MS,
+    protocolTimeout: DEADLINE_MS,
     args: [...asRoot, '--disable-dev-shm-usage', `--proxy-server=http://127.0.0.1:${proxy.address().port}`, ...bypass],
   });
   const close = async () => {

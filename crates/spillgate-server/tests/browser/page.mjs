@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { join, resolve } from 'node:path';
 
-import { launch, violationTexts } from './launch.mjs';
+import { DEADLINE_MS, launch, violationTexts } from './launch.mjs';
 
 const WAYS = [
   { name: 'light', scheme: 'light', width: 1280, height: 900 },
@@ -17,7 +17,6 @@ const WAYS = [
   { name: 'phone', scheme: 'light', width: 360, height: 740 },
   { name: 'dark-phone', scheme: 'dark', width: 320, height: 640 },
 ];
-const DEADLINE_MS = 60_000;
 
 const [tools, chromium, part, text] = process.argv.slice(2);
 const options = JSON.parse(text);

@@ -9,9 +9,8 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { resolve } from 'node:path';
 
-import { launch } from './launch.mjs';
+import { DEADLINE_MS, launch } from './launch.mjs';
 
-const DEADLINE_MS = 60_000;
 // Browsers have this many connections to one server over HTTP/1.1.
 const CONNECTIONS = 6;
 
@@ -449,7 +448,7 @@ async function flat() {
   const client = await page.createCDPSession();
   const samples = [];
   for (let updates = 600; updates <= 4_200; updates += 1_800) {
-    await page.waitForFunction((updates) => window.updates >= updates, { polling: 100, timeout: 5 * DEADLINE_MS }, updates);
+    await page.waitForFunction((updates) => window.updates >= updates, { polling: 100, timeout: DEADLINE_MS }, updates);
     const sample = { ...await kept(client), nodes: (await page.metrics()).Nodes };
     samples.push(sample);
     console.log(`${updates} updates: ${sample.data} bytes of data, ${sample.code} bytes of code, ${sample.nodes} nodes`);

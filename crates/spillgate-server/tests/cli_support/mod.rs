@@ -33,10 +33,18 @@ impl Folder {
         folder
     }
 
+    /// Writes a file. One that exists is replaced in one step, because a server that watches it reads it at any moment.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be created");
-        fs::write(path, text).expect("the file can be written");
+        let Ok(path) = path.canonicalize() else {
+            fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be created");
+            return fs::write(path, text).expect("the file can be written");
+        };
+        let elsewhere = tempfile::NamedTempFile::new_in(std::env::temp_dir()).expect("a file can be made");
+        fs::write(elsewhere.path(), text).expect("the file can be written");
+        let mode = fs::metadata(&path).expect("the file exists").permissions();
+        fs::set_permissions(elsewhere.path(), mode).expect("it is our file");
+        elsewhere.persist(path).expect("the file can be replaced");
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

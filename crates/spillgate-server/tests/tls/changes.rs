@@ -68,7 +68,7 @@ fn a_new_certificate_is_taken_whole_and_open_connections_stay() {
     let notes = reload(&server);
     assert!(notes.contains("does not belong to the first certificate"), "{notes}");
     assert!(subject(&folder, server.http()).contains("server"), "the pair that fits stays");
-    assert_eq!(metric(&server, "tls_reload_failures_total"), 1);
+    assert_eq!(metric(&server, "reload_failures_total{unit=\"certificate\"}"), 1);
     replace(&folder, "second.key", "server.key");
     signal(server.process.id(), "HUP");
     eventually("the new certificate", || subject(&folder, server.http()).contains("second").then_some(()));

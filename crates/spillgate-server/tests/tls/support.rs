@@ -11,7 +11,7 @@ use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, from_environment, http, root};
 
 /// How long a client may take, in seconds. On a busy machine it takes a part of that.
-const CLIENT_SECONDS: &str = "60";
+const CLIENT_SECONDS: &str = "180";
 
 const RULES: &str =
     "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000}\n";

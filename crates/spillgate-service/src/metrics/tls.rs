@@ -87,8 +87,6 @@ pub struct TlsMetrics {
     pub certificate_end: Gauge,
     /// When the first of the authorities of clients ends, in seconds since 1970. Not shown without `tls.client_ca`.
     pub client_ca_end: Gauge,
-    /// Times that new files of certificates were not taken.
-    pub reload_failures: Counter,
 }
 
 impl TlsMetrics {
@@ -111,11 +109,6 @@ impl TlsMetrics {
                 "tls_client_ca_end_timestamp_seconds",
                 "When the first certificate of tls.client_ca ends, in seconds since 1970",
                 Gauge::unknown(),
-            ),
-            reload_failures: registry.counter(
-                "tls_reload_failures",
-                "Times that the files of tls.cert and tls.key, or of tls.client_ca, were read again and not taken. The server uses \
-                 what it has taken before",
             ),
         }
     }

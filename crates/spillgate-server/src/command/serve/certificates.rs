@@ -92,48 +92,45 @@ impl Certificates {
     /// Takes the certificate and the key of the listeners, or neither. `pem` is what their files say. Returns whether they are
     /// other than before. A certificate that is not valid at this moment is not taken.
     pub(super) fn take_pair(&self, [cert, key]: [&[u8]; 2]) -> Result<bool, Problem> {
-        self.counted(|| {
-            let Pair { key, validity } = listener_tls::pair_of((&self.0.cert, cert), (&self.0.key, key))?;
-            let (now, cert) = (self.now(), self.0.cert.display());
-            if now > validity.end {
-                let help = "renew it. Until then the listeners use the certificate that they have";
-                return Err(Problem::new(format!("a certificate in {cert} ended {} ago", days(now - validity.end)), help));
-            }
-            if now < validity.begin {
-                let help = "correct the clock of this machine, or wait. Until then the listeners use the certificate that they have";
-                let message = format!("a certificate in {cert} is not valid before {} from now", days(validity.begin - now));
-                return Err(Problem::new(message, help));
-            }
-            let is_new = self.0.tls.replace_pair(key).map_err(|error| refused(&error))?;
-            self.note_pair(validity);
-            if is_new {
-                tracing::info!("the listeners have a new certificate, which ends in {}", days(validity.end - now));
-            }
-            Ok(is_new)
-        })
+        let Pair { key, validity } = listener_tls::pair_of((&self.0.cert, cert), (&self.0.key, key))?;
+        let (now, cert) = (self.now(), self.0.cert.display());
+        if now > validity.end {
+            let help = "renew it. Until then the listeners use the certificate that they have";
+            return Err(Problem::new(format!("a certificate in {cert} ended {} ago", days(now - validity.end)), help));
+        }
+        if now < validity.begin {
+            let help = "correct the clock of this machine, or wait. Until then the listeners use the certificate that they have";
+            let message =
+                format!("a certificate in {cert} is not valid before {} from now", days(validity.begin - now));
+            return Err(Problem::new(message, help));
+        }
+        let is_new = self.0.tls.replace_pair(key).map_err(|error| refused(&error))?;
+        self.note_pair(validity);
+        if is_new {
+            tracing::info!("the listeners have a new certificate, which ends in {}", days(validity.end - now));
+        }
+        Ok(is_new)
     }
 
     /// Takes the authorities of clients, all or none. `pem` is what their file says. Returns whether they are other than before.
     /// If so, the connections of clients with certificates end soon.
     pub(super) fn take_client_ca(&self, pem: &[u8]) -> Result<bool, Problem> {
         let Some(path) = &self.0.client_ca else { return Ok(false) };
-        self.counted(|| {
-            let Authorities { roots, first_end, last_end } = listener_tls::authorities_of(path, CLIENT_CA, pem)?;
-            let now = self.now();
-            if now > last_end {
-                let message = format!("the last certificate in {} ended {} ago", path.display(), days(now - last_end));
-                return Err(Problem::new(message, "renew it. Until then the listeners use the authorities that they have"));
-            }
-            let is_new = self.0.tls.replace_roots(roots).map_err(|error| refused(&error))?;
-            self.note_ca(first_end);
-            if is_new {
-                tracing::info!(
-                    "the authorities of clients have changed, so connections of clients with certificates end now, and these \
-                     clients connect again"
-                );
-            }
-            Ok(is_new)
-        })
+        let Authorities { roots, first_end, last_end } = listener_tls::authorities_of(path, CLIENT_CA, pem)?;
+        let now = self.now();
+        if now > last_end {
+            let message = format!("the last certificate in {} ended {} ago", path.display(), days(now - last_end));
+            return Err(Problem::new(message, "renew it. Until then the listeners use the authorities that they have"));
+        }
+        let is_new = self.0.tls.replace_roots(roots).map_err(|error| refused(&error))?;
+        self.note_ca(first_end);
+        if is_new {
+            tracing::info!(
+                "the authorities of clients have changed, so connections of clients with certificates end now, and these \
+                 clients connect again"
+            );
+        }
+        Ok(is_new)
     }
 
     /// Starts the thread that warns of certificates that end soon. It ends with the process.
@@ -156,10 +153,6 @@ impl Certificates {
             }
         };
         thread::Builder::new().name("certificates".into()).spawn(work).map(drop)
-    }
-
-    fn counted(&self, reload: impl FnOnce() -> Result<bool, Problem>) -> Result<bool, Problem> {
-        reload().inspect_err(|_| self.0.metrics.tls.reload_failures.inc())
     }
 
     fn note_pair(&self, Validity { begin, end }: Validity) {

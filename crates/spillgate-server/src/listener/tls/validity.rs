@@ -87,6 +87,8 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::{collection, sample};
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     use super::*;
@@ -131,6 +133,41 @@ mod tests {
                 let mut changed = der.clone();
                 changed[at] = wrong;
                 let _ = Validity::of(&changed);
+            }
+        }
+    }
+
+    /// What a well-known reader of certificates says.
+    fn read_by_another(der: &[u8]) -> Option<Validity> {
+        let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+        let validity = certificate.validity();
+        Some(Validity { begin: validity.not_before.timestamp(), end: validity.not_after.timestamp() })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// A changed byte may be in a date. What both readers take for a certificate has the same dates for both.
+        #[test]
+        fn another_reader_reads_the_same_dates(
+            dates in [(1950_i32..10_000, 1_u8..13, 1_u8..29, 0_i64..86_400), (1950_i32..10_000, 1_u8..13, 1_u8..29, 0_i64..86_400)],
+            changes in collection::vec((any::<sample::Index>(), any::<u8>()), 20),
+        ) {
+            let [begin, end] = dates.map(|(year, month, day, second)| {
+                date_time_ymd(year, month, day) + std::time::Duration::from_secs(second.unsigned_abs())
+            });
+            let mut params = CertificateParams::new(Vec::new()).expect("no names are valid");
+            (params.not_before, params.not_after) = (begin, end);
+            let key = KeyPair::generate().expect("a key can be made");
+            let der = params.self_signed(&key).expect("a certificate can be made").der().to_vec();
+            let expected = Validity { begin: begin.unix_timestamp(), end: end.unix_timestamp() };
+            prop_assert_eq!((Validity::of(&der), read_by_another(&der)), (Some(expected), Some(expected)));
+            for (at, byte) in changes {
+                let mut changed = der.clone();
+                changed[at.index(der.len() / 2)] = byte;
+                if let (Some(read), Some(expected)) = (Validity::of(&changed), read_by_another(&changed)) {
+                    prop_assert_eq!(read, expected);
+                }
             }
         }
     }
