@@ -33,6 +33,8 @@ struct Region {
     cut_off_ns: Option<u64>,
     /// Whether it has been compared with this region. Before that, nothing is sent to it.
     compared: bool,
+    /// Whether units are sent to it.
+    told: bool,
     /// What it says otherwise than this region, by the names of metrics.
     differs: Vec<&'static str>,
     delay_p50_ns: Option<u64>,
@@ -60,6 +62,7 @@ impl Region {
             paused: status.is_paused,
             cut_off_ns: status.cut_off.map(ns),
             compared: status.is_compared,
+            told: status.is_compared && !status.is_paused && !status.differs.stops(),
             differs: differs.map(|(what, _)| what).collect(),
             delay_p50_ns: status.delay_p50.map(ns),
             delay_p99_ns: status.delay_p99.map(ns),

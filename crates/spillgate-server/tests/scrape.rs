@@ -109,8 +109,10 @@ fn readers_without_progress_take_pages_only_from_themselves_and_lose_them() {
         writeln!(text, "  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 9}}}}").unwrap();
     }
     fs::write(rules.path(), text).unwrap();
-    let spillgate = Spillgate::serve(rules.path(), &["--limits-receive", "1s"]);
-    let from = |address: &str| {
+    // One server is so patient that its clients stay stuck on any machine, and the other one is not.
+    let [patient, spillgate] =
+        ["1h", "1s"].map(|receive| Spillgate::serve(rules.path(), &["--limits-receive", receive]));
+    let from = |spillgate: &Spillgate, address: &str| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let own: std::net::SocketAddr = format!("{address}:0").parse().unwrap();
@@ -122,10 +124,11 @@ fn readers_without_progress_take_pages_only_from_themselves_and_lose_them() {
         stream.read_exact(&mut status).unwrap();
         (stream, String::from_utf8_lossy(&status[9..]).into_owned())
     };
-    let mut stuck: Vec<_> = (0..PAGES).map(|_| from("127.0.0.1").0).collect();
-    assert_eq!(from("127.0.0.1").1, "503", "the caller has taken all of its pages");
-    assert_eq!(from("127.0.0.2").1, "200", "another caller is served");
+    let _stuck: Vec<_> = (0..PAGES).map(|_| from(&patient, "127.0.0.1").0).collect();
+    assert_eq!(from(&patient, "127.0.0.1").1, "503", "the caller has taken all of its pages");
+    assert_eq!(from(&patient, "127.0.0.2").1, "200", "another caller is served");
+    let mut stuck: Vec<_> = (0..PAGES).map(|_| from(&spillgate, "127.0.0.1").0).collect();
     // The stuck clients still read nothing, and lose their connections.
-    eventually("the caller can read pages again", || (from("127.0.0.1").1 == "200").then_some(()));
+    eventually("the caller can read pages again", || (from(&spillgate, "127.0.0.1").1 == "200").then_some(()));
     stuck.clear();
 }

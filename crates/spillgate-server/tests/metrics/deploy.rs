@@ -14,6 +14,7 @@ use crate::metrics::traffic::{RULES, Via, serve};
 use crate::support::redis::Redis;
 use crate::support::spillgate::REGIONS;
 use crate::support::{eventually, root};
+use crate::tls::support::serve_with_client_ca;
 
 /// Keywords of PromQL that can stand next to a list of labels in parentheses.
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
@@ -153,8 +154,8 @@ fn named(expression: &str) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     (metrics, groups)
 }
 
-/// Returns the names of all metrics, each with its labels. They come from a server with Redis and another region, and from
-/// a server with snapshots, after some requests.
+/// Returns the names of all metrics, each with its labels. They come from a server with Redis and another region, from a
+/// server with snapshots, and from one with TLS, after some requests.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let redis = Redis::start();
     let server = serve(RULES, &[&["--store", &redis.url(), "--store-expected-nodes", "1"][..], &REGIONS].concat());
@@ -170,8 +171,10 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
         let page = Page::of(saving.admin());
         page.text.contains("spillgate_snapshot_last_successful 1").then_some(page)
     });
+    let certificates = crate::tls::support::folder().0;
+    let secured = Page::of(serve_with_client_ca(&certificates, &[]).admin());
     let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, labels, _) in page.lines.into_iter().chain(saved.lines) {
+    for (name, labels, _) in page.lines.into_iter().chain(saved.lines).chain(secured.lines) {
         served.entry(name).or_default().extend(labels.into_keys());
     }
     served

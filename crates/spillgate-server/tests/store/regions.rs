@@ -130,6 +130,7 @@ fn an_operator_sees_the_other_regions_pauses_one_and_resumes_it() {
         serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     };
     eventually("the regions are compared", || (seen(&in_eu)["regions"][0]["compared"] == true).then_some(()));
+    assert_eq!(seen(&in_eu)["regions"][0]["told"], true);
     let text = operate(&folder, &in_eu, "regions");
     assert_eq!((text.code, text.stderr.as_str()), (0, ""));
     assert!(text.stdout.contains("us") && text.stdout.contains("reached"), "{}", text.stdout);
@@ -145,7 +146,8 @@ fn an_operator_sees_the_other_regions_pauses_one_and_resumes_it() {
         assert_eq!(check(in_eu.http(), "user", "ann").0, 200);
     }
     let of_us = seen(&in_eu)["regions"][0].clone();
-    assert_eq!((&of_us["paused"], &of_us["waiting_keys"]), (&Value::Bool(true), &Value::from(1)), "{of_us}");
+    assert_eq!((&of_us["paused"], &of_us["told"]), (&Value::Bool(true), &Value::Bool(false)), "{of_us}");
+    assert_eq!(of_us["waiting_keys"], 1, "{of_us}");
     assert!(operate(&folder, &in_eu, "regions").stdout.contains("paused"));
     assert_eq!(left(&in_us, "ann"), 10, "a region that is paused is told nothing");
     let resumed = operate(&folder, &in_eu, "regions resume us");

@@ -17,7 +17,7 @@ const RULES: &str =
     "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000}\n";
 
 /// An authority that signs certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     pub(super) fn new(name: &str) -> Authority {
@@ -72,7 +72,7 @@ pub(super) fn ended(params: &mut CertificateParams) {
 }
 
 /// Returns a folder with rules, an authority `ca.pem`, and the certificate `server.pem` of 127.0.0.1 and localhost.
-pub(super) fn folder() -> (Folder, Authority) {
+pub(crate) fn folder() -> (Folder, Authority) {
     let (folder, authority) = (Folder::new(&[("rules.yaml", RULES)]), Authority::new("authority"));
     folder.write("ca.pem", &authority.pem());
     authority.issue(&folder, "server", &["127.0.0.1", "localhost"], |_| {});
@@ -92,7 +92,7 @@ pub(super) fn serve(folder: &Folder, arguments: &[&str]) -> Spillgate {
 }
 
 /// Starts a server that wants certificates of `ca.pem`.
-pub(super) fn serve_with_client_ca(folder: &Folder, arguments: &[&str]) -> Spillgate {
+pub(crate) fn serve_with_client_ca(folder: &Folder, arguments: &[&str]) -> Spillgate {
     let ca = folder.path("ca.pem").display().to_string();
     serve(folder, &[&["--tls-client-ca", &ca], arguments].concat())
 }
