@@ -278,8 +278,10 @@ impl Shared {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }
+        // A handshake that has made way for this one has not given its place back yet.
+        let closing = tls.as_ref().map_or(0, |secured| secured.closing());
         let tls = tls.clone().zip(begun.flatten());
-        if open.load(Ordering::Relaxed) >= self.limits.connections_of(app) {
+        if open.load(Ordering::Relaxed) >= self.limits.connections_of(app) + closing {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }

@@ -11,8 +11,12 @@ use super::{in_flight, unread};
 /// up to 20 KiB for its first streams.
 const CONNECTION_BYTES: usize = 96 << 10;
 
-/// What TLS adds to a connection: a record that is not whole, what was decrypted, what was encrypted, and the keys.
-const TLS_BYTES: usize = 64 << 10;
+/// What TLS adds to a connection: a message of up to 64 KiB that is not whole, a record that was decrypted, what was encrypted,
+/// and the keys.
+const TLS_BYTES: usize = 128 << 10;
+
+/// The longest chain of certificates of a client. It is kept while the connection is open.
+const CHAIN_BYTES: usize = 64 << 10;
 
 /// What h2 can decode of the bytes of one turn before the server counts the requests. With references to its table of
 /// header fields, a client needs one byte for a field of a request.
@@ -20,7 +24,8 @@ const TURN_BYTES: usize = 4 << 20;
 
 /// Returns the bytes that clients can make the server hold, by what holds them. `listeners` is the number of listeners
 /// for clients, and `workers` the number of threads that serve them. A shared store waits for late replies. `has_admin` and
-/// `has_health` say whether these listeners are on, and `encrypted` is the number of connections that can have TLS.
+/// `has_health` say whether these listeners are on, `encrypted` is the number of connections that can have TLS, and `certified`
+/// is how many of them need a certificate of the client.
 #[must_use]
 pub fn worst_case(
     limits: &Limits,
@@ -28,7 +33,7 @@ pub fn worst_case(
     (has_admin, has_health): (bool, bool),
     workers: usize,
     is_shared: bool,
-    encrypted: usize,
+    (encrypted, certified): (usize, usize),
 ) -> Vec<(&'static str, usize)> {
     let connections = limits.connections.saturating_mul(listeners);
     let own = in_flight::OWN_BYTES + unread::OWN_BYTES;
@@ -40,6 +45,7 @@ pub fn worst_case(
         ("connections of the admin listener", if_admin(of_operators)),
         ("connections of the health listener", if_health(of_operators)),
         ("TLS of connections", encrypted.saturating_mul(TLS_BYTES)),
+        ("certificates of clients", certified.saturating_mul(CHAIN_BYTES)),
         ("requests in flight (limits.in_flight)", limits.in_flight),
         ("unread answers (limits.unread)", limits.unread),
         (
@@ -64,7 +70,7 @@ mod tests {
     #[test]
     fn the_defaults_stay_below_1_gib_with_8_workers_and_a_shared_store() {
         let limits = resolve(&Sources::default()).expect("the defaults are valid").settings.limits.clients;
-        let rows = worst_case(&limits, 2, (true, false), 8, true, 0);
+        let rows = worst_case(&limits, 2, (true, false), 8, true, (0, 0));
         let sum: usize = rows.iter().map(|(_, bytes)| bytes).sum();
         assert!(sum < 1 << 30, "{sum} bytes: {rows:?}");
     }

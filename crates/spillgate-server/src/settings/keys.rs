@@ -392,8 +392,8 @@ pub const KEYS: &[Key] = &[
          no at once, and clients are asked to make new connections. Choose more time than your proxy needs to learn that a server ends",
         |s, v| s.limits.drain_delay = v.duration_within(Duration::ZERO..=Duration::from_secs(600))?),
     key!("limits.handshake", One "DURATION", "5s",
-        "How long a TLS handshake may take. At most a quarter of limits.connections are in progress on each listener, and the oldest is closed \
-         first",
+        "How long a TLS handshake may take. At most a quarter of limits.connections are in progress on each listener, and the oldest \
+         makes way for a new one",
         |s, v| s.limits.clients.handshake = v.duration()?),
     key!("limits.drain", One "DURATION", "30s",
         "How long the server may take to answer the requests in flight after SIGTERM or SIGINT, and after limits.drain_delay",

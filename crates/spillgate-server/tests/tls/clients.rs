@@ -47,8 +47,17 @@ fn only_clients_of_the_authority_with_a_listed_name_may_connect() {
         assert!(failed(&server, reason) >= before + 3, "{client}");
         server.process.logged(&format!("reason=\"{reason}\""));
     }
+    assert!(
+        server.process.logged("reason=\"name\"").contains("names=\"spiffe://cluster/other, other.example\""),
+        "the log names them"
+    );
     let printed = s_client(&folder, server.http(), &["-ign_eof"], "");
     assert!(printed.contains("alert certificate required"), "{printed}");
+    // A client that sends its request at once reads why it is refused too.
+    for _ in 0..20 {
+        let (_, error) = status(&folder, server.http(), &[]).expect_err("it has no certificate");
+        assert!(error.contains("alert certificate required"), "{error}");
+    }
     assert!(status(&folder, server.http(), &[]).is_err());
     assert_eq!(call(&folder, server.grpc(), &["ca.pem"]), "UNAVAILABLE");
     until_failed(&server, "no_certificate");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, eventually};
 use crate::tls::support::{call, failed, folder, metric, s_client, serve, status, until_failed};
 
 /// The first message of a client, as openssl sends it.
@@ -67,15 +67,60 @@ fn clients_that_never_end_a_handshake_shut_out_nobody() {
             until_failed(&server, "crowded");
             // A client of a flood can lose a connection too, so each may try again.
             for _ in 0..5 {
-                crate::support::eventually("a client is served", || {
-                    (status(&folder, server.http(), &[]) == Ok(404)).then_some(())
-                });
-                crate::support::eventually("a gRPC client is served", || {
+                eventually("a client is served", || (status(&folder, server.http(), &[]) == Ok(404)).then_some(()));
+                eventually("a gRPC client is served", || {
                     (call(&folder, server.grpc(), &["ca.pem"]) == "OK").then_some(())
                 });
             }
         });
         assert!(metric(&server, "connections_closed_total{reason=\"bound\"}") > 0);
+    }
+}
+
+#[test]
+fn a_listener_at_its_bound_closes_a_silent_client_for_a_new_one() {
+    let (folder, _authority) = folder();
+    let arguments = ["--limits-connections", "8", "--limits-handshake", "1h", "--tls-plain", "allow"];
+    let server = serve(&folder, &arguments);
+    let connect = || TcpStream::connect(server.http()).expect("the server listens");
+    // One after the other: only two may be in their handshake.
+    let open = |_| {
+        let mut client = connect();
+        client.write_all(b"GET /no-such-path HTTP/1.1\r\nhost: a\r\n\r\n").expect("the socket is open");
+        client.set_read_timeout(Some(DEADLINE)).expect("the socket is open");
+        assert!(client.read(&mut [0; 1024]).is_ok_and(|length| length > 0), "the server answers");
+        client
+    };
+    let _open: Vec<_> = (0..6).map(open).collect();
+    let _silent: Vec<_> = (0..2).map(|_| connect()).collect();
+    eventually("the listener is full", || {
+        // With the connection that asks for this.
+        (metric(&server, "connections") == 9).then_some(())
+    });
+    // A handshake makes way after 250 ms.
+    thread::park_timeout(Duration::from_millis(400));
+    assert_eq!(status(&folder, server.http(), &[]), Ok(404));
+    assert_eq!(failed(&server, "crowded"), 1);
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_the_whole_first_answer() {
+    let (folder, authority) = folder();
+    let names: Vec<_> = (0..2_000).map(|number| format!("server-{number:05}.example.internal")).collect();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    authority.issue(&folder, "server", &names, |_| {});
+    // Of 100 bytes of PEM, 74 are bytes of the certificate, and the answer has more than that.
+    let length = std::fs::metadata(folder.path("server.pem")).expect("it exists").len() * 7 / 10;
+    let server = serve(&folder, &["--limits-handshake", "1h"]);
+    let client = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    client.set_recv_buffer_size(4 << 10).expect("the buffer can be small");
+    client.connect(&server.http().into()).expect("the server listens");
+    let mut client = TcpStream::from(client);
+    client.set_read_timeout(Some(DEADLINE)).expect("the socket is open");
+    client.write_all(&client_hello()).expect("the socket is open");
+    let (mut read, mut bytes) = (0, [0; 1024]);
+    while read < length {
+        read += client.read(&mut bytes).expect("more comes") as u64;
     }
 }
 

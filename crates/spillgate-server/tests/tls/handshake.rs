@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::support::{DEADLINE, http};
+use crate::support::{DEADLINE, eventually, http};
 use crate::tls::support::{Authority, call, curl, failed, folder, metric, s_client, serve, status, until_failed};
 
 #[test]
@@ -91,9 +91,12 @@ fn a_client_without_tls_is_refused_with_a_reason() {
     client.set_read_timeout(Some(DEADLINE)).expect("the socket is open");
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("the socket is open");
     assert!(matches!(client.read(&mut [0; 16]), Ok(0) | Err(_)), "a gRPC client without TLS is closed");
-    assert_eq!(failed(&server, "plain"), 2);
+    eventually("both are counted", || (failed(&server, "plain") == 2).then_some(()));
+    assert!(http::get(server.http(), "/v1/check", &[]).body.contains("TLS"));
+    eventually("all are counted", || (failed(&server, "plain") == 3).then_some(()));
+    server.process.logged("listener=\"grpc\"");
     let warned = server.process.stderr().iter().filter(|line| line.contains("reason=\"plain\"")).count();
-    assert_eq!(warned, 1, "each reason is logged at most once a minute");
+    assert_eq!(warned, 2, "each listener logs each reason at most once a minute");
 }
 
 #[test]

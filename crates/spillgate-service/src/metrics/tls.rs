@@ -12,7 +12,7 @@ pub enum HandshakeFailure {
     Gone,
     /// The client did not end its handshake in time.
     Late,
-    /// Too many handshakes were in progress, and this was the oldest.
+    /// Too many handshakes were in progress: this was the oldest, or it came while the oldest had had little time.
     Crowded,
     /// The client did not begin with TLS.
     Plain,

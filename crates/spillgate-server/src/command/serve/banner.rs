@@ -147,10 +147,12 @@ fn memory_of_clients(settings: &Settings) -> Vec<(&'static str, usize)> {
     let workers = settings.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let is_shared = settings.store.url != StoreUrl::Memory;
     let limits = &settings.limits.clients;
-    let names = settings.listeners().map(|(name, _)| name).into_iter().filter(|name| settings.has_tls(name));
-    let encrypted =
-        names.map(|name| if name == "admin" { limits.admin_connections() } else { limits.connections }).sum();
-    worst_case(limits, listeners, of_operators, workers, is_shared, encrypted)
+    let connections = |has: &dyn Fn(&str) -> bool| {
+        let names = settings.listeners().map(|(name, _)| name).into_iter().filter(|name| has(name));
+        names.map(|name| if name == "admin" { limits.admin_connections() } else { limits.connections }).sum()
+    };
+    let of_tls = (connections(&|name| settings.has_tls(name)), connections(&|name| settings.wants_certificates(name)));
+    worst_case(limits, listeners, of_operators, workers, is_shared, of_tls)
 }
 
 fn mib(bytes: usize) -> String {

@@ -1,5 +1,6 @@
 //! Which clients may connect to a listener that wants certificates.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
@@ -11,7 +12,19 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use super::names::{ClientPattern, name_of};
+use super::names::{ClientPattern, listed, name_of};
+
+thread_local! {
+    /// The names in the certificate that this thread has refused because of its names. The library tells whoever asked for the
+    /// handshake only that it was refused, and an operator has to see which name to add.
+    static REFUSED_NAMES: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Returns the names that were refused since the last call. One handshake computes at a time on a thread, so a call after
+/// each step returns the names of this handshake.
+pub(super) fn take_refused_names() -> Option<String> {
+    REFUSED_NAMES.take()
+}
 
 /// Checks the certificate of a client: it must be signed by one of these authorities, and have one of these names.
 #[derive(Debug)]
@@ -56,7 +69,10 @@ impl ClientCertVerifier for ClientVerifier {
             })?;
         match name_of(&self.names, certificate) {
             Some(_) => Ok(verified),
-            None => Err(CertificateError::ApplicationVerificationFailure.into()),
+            None => {
+                REFUSED_NAMES.set(Some(listed(certificate)));
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
         }
     }
 

@@ -1,6 +1,5 @@
 //! Why handshakes fail, for metrics and the log.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -13,6 +12,8 @@ use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 /// The log has at most one line for each reason in this time, because clients can cause any number of failures. The
 /// metric counts each one.
 const LOG_EVERY: Duration = Duration::from_secs(60);
+
+const ONCE: &str = "each listener logs each reason at most once a minute";
 
 /// Returns the reason of an error of a handshake.
 pub(super) fn reason(error: &io::Error) -> HandshakeFailure {
@@ -43,7 +44,8 @@ fn help(reason: HandshakeFailure) -> &'static str {
         HandshakeFailure::Gone => "the client closed the connection; health checks by TCP do so too",
         HandshakeFailure::Late => "the client was silent for too long (limits.handshake)",
         HandshakeFailure::Crowded => {
-            "too many handshakes at once: more than a quarter of limits.connections; the oldest ones are closed"
+            "too many handshakes at once: more than a quarter of limits.connections; the oldest are closed, or new ones while \
+             the oldest have had little time"
         }
         HandshakeFailure::Plain => {
             "the client speaks without TLS to a listener with TLS: use https:// or TLS there, or set `tls.plain: allow` for a while"
@@ -66,7 +68,7 @@ fn help(reason: HandshakeFailure) -> &'static str {
     }
 }
 
-/// Counts failed handshakes, and writes some of them to the log.
+/// Counts failed handshakes of one listener, and writes some of them to the log.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// When the log had its last line, for each reason.
@@ -74,27 +76,30 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Counts a failure, and returns why the connection is closed. `error` has details.
+    /// Counts a failure, and returns why the connection is closed. `error` has details, and `names` are those of a client that
+    /// has none of the settings.
     pub(super) fn count(
         &self,
-        reason: HandshakeFailure,
+        failure: HandshakeFailure,
         (listener, peer): (&str, Peer),
-        error: Option<&dyn Error>,
+        (error, names): (Option<&io::Error>, Option<&str>),
         metrics: &Metrics,
     ) -> Closed {
-        metrics.tls.failed(reason).inc();
-        let mut logged_at = self.logged_at[reason as usize].lock();
+        metrics.tls.failed(failure).inc();
+        let mut logged_at = self.logged_at[failure as usize].lock();
         if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged_at = Some(Instant::now());
             drop(logged_at);
-            let (reason, help) = (reason.as_str(), help(reason));
+            let (reason, help) = (failure.as_str(), help(failure));
             let error = error.map(tracing::field::display);
-            tracing::warn!(
-                listener, %peer, reason, error,
-                "a TLS handshake failed: {help}; each reason is logged at most once a minute"
-            );
+            // A program that only looks whether the port is open is no reason to worry.
+            if matches!(failure, HandshakeFailure::Gone) {
+                tracing::info!(listener, %peer, reason, error, "a TLS handshake failed: {help}; {ONCE}");
+            } else {
+                tracing::warn!(listener, %peer, reason, error, names, "a TLS handshake failed: {help}; {ONCE}");
+            }
         }
-        match reason {
+        match failure {
             HandshakeFailure::Late => Closed::Slow,
             HandshakeFailure::Crowded => Closed::Bound,
             _ => Closed::Broken,

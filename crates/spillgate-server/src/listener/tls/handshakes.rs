@@ -26,6 +26,8 @@ struct Begun {
     /// The handshakes in progress, in the order of their beginning, with the times of their beginnings. A sender that is
     /// dropped ends its handshake.
     in_progress: BTreeMap<u64, (Instant, oneshot::Sender<()>)>,
+    /// The handshakes that have made way for newer ones, and whose connections are not closed yet.
+    closing: usize,
 }
 
 /// A handshake has at least this time before it makes way for a newer one. In a flood, a client that means it would otherwise
@@ -44,17 +46,23 @@ impl Handshakes {
         let (now, (sender, closed)) = (Instant::now(), oneshot::channel());
         let mut begun = self.begun.lock();
         if begun.in_progress.len() >= self.most {
-            let oldest = begun.in_progress.first_entry()?;
-            if now.saturating_duration_since(oldest.get().0) < LEAST_TIME {
-                return None;
-            }
-            oldest.remove();
+            let oldest = begun.in_progress.first_key_value().map(|(number, (begun_at, _))| (*number, *begun_at));
+            let has_had_time = |begun_at| now.saturating_duration_since(begun_at) >= LEAST_TIME;
+            // If workers are late with closing, there are at most twice as many connections.
+            let (oldest, _) = oldest.filter(|(_, at)| has_had_time(*at) && begun.closing < self.most)?;
+            begun.in_progress.remove(&oldest);
+            begun.closing += 1;
         }
         let number = begun.next;
         begun.next += 1;
         begun.in_progress.insert(number, (now, sender));
         drop(begun);
         Some(InProgress { handshakes: Arc::clone(self), number, closed })
+    }
+
+    /// Returns how many handshakes have made way for newer ones, and are not closed yet.
+    pub(super) fn closing(&self) -> usize {
+        self.begun.lock().closing
     }
 }
 
@@ -75,7 +83,10 @@ impl InProgress {
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.handshakes.begun.lock().in_progress.remove(&self.number);
+        let mut begun = self.handshakes.begun.lock();
+        if begun.in_progress.remove(&self.number).is_none() {
+            begun.closing -= 1;
+        }
     }
 }
 
@@ -174,12 +185,14 @@ mod tests {
         tokio::time::advance(LEAST_TIME).await;
         let mut third = begin();
         assert!(first.closed().now_or_never().is_some() && second.closed().now_or_never().is_none());
+        assert_eq!(handshakes.closing(), 1);
         drop(second);
         let fourth = begin();
         assert!(third.closed().now_or_never().is_none(), "a handshake that has ended makes way too");
         assert!(handshakes.begin().is_none());
         drop((first, third, fourth));
-        assert!(handshakes.begun.lock().in_progress.is_empty(), "no handshake is counted any more");
+        let begun = handshakes.begun.lock();
+        assert!(begun.in_progress.is_empty() && begun.closing == 0, "no handshake is counted any more");
     }
 
     #[tokio::test]

@@ -17,18 +17,19 @@ mod stream;
 mod validity;
 
 use std::fmt;
-use std::future::{pending, poll_fn};
+use std::future::{Future as _, pending};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{self, Poll, Wake};
 use std::time::Duration;
 
 use spillgate::{Clock as _, SystemClock};
 use spillgate_service::metrics::{Closed, HandshakeFailure, Metrics};
 use spillgate_service::{ClientName, Peer};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -42,7 +43,7 @@ use super::connection::CLOSE_TIMEOUT;
 use super::context::Context;
 use super::serve::serve_stream;
 use super::{App, Phase};
-use client::ClientVerifier;
+use client::{ClientVerifier, take_refused_names};
 use failure::{Failures, reason};
 pub(super) use handshakes::{Handshakes, InProgress, Turns};
 pub use names::ClientPattern;
@@ -61,6 +62,9 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// be set.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
+/// At most this much is read, and thrown away, of a client that was refused.
+const READ_OFF_BYTES: u64 = 64 << 10;
+
 /// The answer to plain HTTP on a listener with TLS. Without it, a user of curl would see only that the connection was closed.
 const PLAIN_ANSWER: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 39\r\n\r\n\
@@ -73,7 +77,6 @@ pub struct Tls {
     names: Arc<[ClientPattern]>,
     allows_plain: bool,
     current: watch::Sender<Current>,
-    failures: Failures,
 }
 
 /// What can change while the server runs.
@@ -120,7 +123,7 @@ impl Tls {
         let (pair, roots, names) = (Arc::new(pair), roots.map(Arc::new), names.into());
         let configs = Configs::new(&provider, (&pair, roots.as_ref()), &names, &ticketer)?;
         let current = watch::Sender::new(Current { pair, roots, changes: 0, configs });
-        Ok(Tls { provider, ticketer, names, allows_plain, current, failures: Failures::default() })
+        Ok(Tls { provider, ticketer, names, allows_plain, current })
     }
 
     /// Replaces the certificate of this server and its key, for all handshakes that begin later. Open connections stay. Returns
@@ -203,7 +206,7 @@ impl Configs {
             let certified = verifier.clone().map(|verifier| config(protocols, Some(verifier)));
             Ok(Config { anyone: config(protocols, None)?, certified: certified.transpose()? })
         };
-        Ok(Configs { grpc: both(&[b"h2"])?, http: both(&[b"h2", b"http/1.1"])? })
+        Ok(Configs { grpc: both(&[b"h2"])?, http: both(&[b"h2", b"http/1.1", b"http/1.0"])? })
     }
 }
 
@@ -216,21 +219,28 @@ pub(super) struct Secured {
     /// Whether clients have to show a certificate.
     wants_certificates: bool,
     handshakes: Arc<Handshakes>,
+    failures: Failures,
 }
 
 impl Secured {
     /// At most `handshakes` are in progress at once.
     pub(super) fn new(tls: Arc<Tls>, app: &App, wants_certificates: bool, handshakes: usize) -> Secured {
-        Secured { tls, listener: app.name(), wants_certificates, handshakes: Handshakes::new(handshakes) }
+        let (handshakes, failures) = (Handshakes::new(handshakes), Failures::default());
+        Secured { tls, listener: app.name(), wants_certificates, handshakes, failures }
     }
 
     /// Counts a handshake that begins. Returns `None`, and counts a failure, if too many are in progress.
     pub(super) fn begin(&self, peer: Peer, metrics: &Metrics) -> Option<InProgress> {
         let begun = self.handshakes.begin();
         if begun.is_none() {
-            self.failed(HandshakeFailure::Crowded, peer, None, metrics);
+            self.failed(&Failed::from(HandshakeFailure::Crowded), peer, metrics);
         }
         begun
+    }
+
+    /// Returns how many connections are open only until they notice that their handshake has made way for a newer one.
+    pub(super) fn closing(&self) -> usize {
+        self.handshakes.closing()
     }
 
     /// Returns the configuration for a handshake that begins now, and how often the roots have changed before.
@@ -241,15 +251,25 @@ impl Secured {
         Some((config, current.changes))
     }
 
-    fn failed(
-        &self,
-        reason: HandshakeFailure,
-        peer: Peer,
-        error: Option<&std::io::Error>,
-        metrics: &Metrics,
-    ) -> Closed {
-        let error = error.map(|error| error as &dyn std::error::Error);
-        self.tls.failures.count(reason, (self.listener, peer), error, metrics)
+    fn failed(&self, failed: &Failed, peer: Peer, metrics: &Metrics) -> Closed {
+        let Failed { reason, error, names, .. } = failed;
+        self.failures.count(*reason, (self.listener, peer), (error.as_ref(), names.as_deref()), metrics)
+    }
+}
+
+/// A handshake that has failed.
+struct Failed {
+    reason: HandshakeFailure,
+    error: Option<io::Error>,
+    /// The names of a certificate that has none of the settings.
+    names: Option<String>,
+    /// The socket of a client that still has to read why it is refused.
+    stream: Option<TcpStream>,
+}
+
+impl From<HandshakeFailure> for Failed {
+    fn from(reason: HandshakeFailure) -> Failed {
+        Failed { reason, error: None, names: None, stream: None }
     }
 }
 
@@ -279,28 +299,41 @@ pub(super) async fn serve(
     let mut phase = context.phase.clone();
     let begun = tokio::select! {
         biased;
-        () = in_progress.closed() => Err((HandshakeFailure::Crowded, None)),
+        () = in_progress.closed() => Err(HandshakeFailure::Crowded.into()),
         begun = timeout(context.limits.handshake, begin(stream, &secured, app, context)) => {
-            begun.unwrap_or(Err((HandshakeFailure::Late, None)))
+            begun.unwrap_or(Err(HandshakeFailure::Late.into()))
         }
         // A client that is silent must not delay the end of the server.
         () = async {
             let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
             sleep(CLOSE_TIMEOUT).await;
-        } => Err((HandshakeFailure::Late, None)),
+        } => Err(HandshakeFailure::Late.into()),
+    };
+    let begun = match begun {
+        Ok(begun) => begun,
+        Err(mut failed) => {
+            let closed = secured.failed(&failed, peer, metrics);
+            if let Some(stream) = failed.stream.take() {
+                // It still counts as a handshake, so clients that are refused cannot fill the listener.
+                tokio::select! {
+                    () = in_progress.closed() => {}
+                    _ = timeout(CLOSE_TIMEOUT, read_off(stream)) => {}
+                }
+            }
+            return Some(closed);
+        }
     };
     drop(in_progress);
     match begun {
-        Err((reason, error)) => Some(secured.failed(reason, peer, error.as_ref(), metrics)),
-        Ok(Begun::Plain(stream)) => {
+        Begun::Plain(stream) => {
             metrics.tls.plain.inc();
             serve_stream(stream, peer, None, app, context).await
         }
-        Ok(Begun::Encrypted(stream, Trust { client: None, .. })) => {
+        Begun::Encrypted(stream, Trust { client: None, .. }) => {
             metrics.tls.encrypted.inc();
             serve_stream(Encrypted(*stream), peer, None, app, context).await
         }
-        Ok(Begun::Encrypted(stream, Trust { client: Some((name, end)), changes })) => {
+        Begun::Encrypted(stream, Trust { client: Some((name, end)), changes }) => {
             metrics.tls.encrypted.inc();
             tracing::debug!(listener = secured.listener, %peer, client = &*name, "a client has proved its certificate");
             let mut of_server = context.phase.clone();
@@ -333,13 +366,17 @@ pub(super) async fn serve(
     }
 }
 
-/// Does the handshake. Fails with the reason, and the error if there is one.
-async fn begin(
-    mut stream: TcpStream,
-    secured: &Secured,
-    app: &App,
-    context: &Context,
-) -> Result<Begun, (HandshakeFailure, Option<std::io::Error>)> {
+/// Ends a connection so that its client reads what the server has sent. A socket that is closed while bytes wait in it resets
+/// the connection, and most clients then report only the reset.
+async fn read_off(mut stream: TcpStream) {
+    // If this fails, the client is gone.
+    let _ = stream.shutdown().await;
+    let (mut rest, mut bytes) = (stream.take(READ_OFF_BYTES), [0; 1024]);
+    while let Ok(1..) = rest.read(&mut bytes).await {}
+}
+
+/// Does the handshake.
+async fn begin(mut stream: TcpStream, secured: &Secured, app: &App, context: &Context) -> Result<Begun, Failed> {
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(1..) if first[0] == HANDSHAKE => {}
@@ -348,22 +385,17 @@ async fn begin(
             if !matches!(app, App::Grpc(_)) {
                 // If this fails, the client is gone.
                 let _ = stream.write_all(PLAIN_ANSWER).await;
-                let _ = stream.shutdown().await;
             }
-            return Err((HandshakeFailure::Plain, None));
+            return Err(Failed { stream: Some(stream), ..HandshakeFailure::Plain.into() });
         }
-        Ok(0) => return Err((HandshakeFailure::Gone, None)),
-        Err(error) => return Err((HandshakeFailure::Gone, Some(error))),
+        Ok(0) => return Err(HandshakeFailure::Gone.into()),
+        Err(error) => return Err(Failed { error: Some(error), ..HandshakeFailure::Gone.into() }),
     }
-    let Some((config, changes)) = secured.config(app) else { return Err((HandshakeFailure::NoCertificate, None)) };
-    let stream = shake_hands(stream, config, &context.turns).await.map_err(|error| (reason(&error), Some(error)))?;
+    let Some((config, changes)) = secured.config(app) else { return Err(HandshakeFailure::NoCertificate.into()) };
+    let stream = shake_hands(stream, config, &context.turns).await?;
     let client = if secured.wants_certificates {
         let first = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        Some(
-            first
-                .and_then(|first| client(first, &secured.tls.names))
-                .ok_or((HandshakeFailure::BadCertificate, None))?,
-        )
+        Some(first.and_then(|first| client(first, &secured.tls.names)).ok_or(HandshakeFailure::BadCertificate)?)
     } else {
         None
     };
@@ -375,25 +407,42 @@ fn client(certificate: &CertificateDer<'_>, names: &[ClientPattern]) -> Option<(
     Some((name_of(names, certificate)?, Validity::of(certificate)?.end))
 }
 
-/// Does the handshake in steps, each in a turn of its own. Between them, it waits for bytes of the client.
+/// Wakes a handshake that waits until its socket can be read or written.
+///
+/// The task of the handshake has other reasons to wake up, so its own waker cannot say that the socket is ready.
+#[derive(Default)]
+struct Ready(Notify);
+
+impl Wake for Ready {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Does the handshake in steps, each in a turn of its own. Between them, it waits for the client.
 async fn shake_hands(
     stream: TcpStream,
     config: Arc<ServerConfig>,
     turns: &Arc<Turns>,
-) -> Result<TlsStream<TcpStream>, std::io::Error> {
-    let mut accept =
-        TlsAcceptor::from(config).accept_with(stream, |session| session.set_buffer_limit(Some(BUFFER_BYTES)));
+) -> Result<TlsStream<TcpStream>, Failed> {
+    let accept = TlsAcceptor::from(config).accept_with(stream, |session| session.set_buffer_limit(Some(BUFFER_BYTES)));
+    // If this fails, it returns the socket.
+    let mut accept = accept.into_fallible();
+    let ready = Arc::<Ready>::default();
+    let waker = task::Waker::from(Arc::clone(&ready));
+    let mut names = None;
     loop {
-        if let Some(stream) = accept.get_ref() {
-            stream.readable().await?;
-        }
         let turn = turns.take().await;
         let begun = Instant::now();
-        let step = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
-        let took = begun.elapsed();
-        turn.end(took).await;
-        if let Poll::Ready(stream) = step {
-            return stream;
+        let step = Pin::new(&mut accept).poll(&mut task::Context::from_waker(&waker));
+        names = take_refused_names().or(names);
+        turn.end(begun.elapsed()).await;
+        match step {
+            Poll::Ready(Ok(stream)) => return Ok(stream),
+            Poll::Ready(Err((error, stream))) => {
+                return Err(Failed { reason: reason(&error), error: Some(error), names, stream: Some(stream) });
+            }
+            Poll::Pending => ready.0.notified().await,
         }
     }
 }

@@ -80,6 +80,23 @@ pub(super) fn name_of(patterns: &[ClientPattern], certificate: &CertificateDer<'
     uri.or_else(dns).or(is_any.then_some("")).map(Arc::from)
 }
 
+/// The log shows at most this many names of a certificate, each with at most this many characters.
+const NAMES_SHOWN: usize = 5;
+const CHARS_SHOWN: usize = 120;
+
+/// Returns the names in a certificate, for the log.
+pub(super) fn listed(certificate: &CertificateDer<'_>) -> String {
+    let Ok(certificate) = EndEntityCert::try_from(certificate) else { return "none".to_owned() };
+    let mut names = certificate.valid_uri_names().chain(certificate.valid_dns_names());
+    let shown: Vec<String> =
+        names.by_ref().take(NAMES_SHOWN).map(|name| name.chars().take(CHARS_SHOWN).collect()).collect();
+    match (shown.is_empty(), names.count()) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => shown.join(", "),
+        (false, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, KeyPair, SanType};
@@ -179,7 +196,14 @@ mod tests {
         assert_eq!(name(&["b.internal"]).as_deref(), Some("b.internal"));
         assert_eq!(name(&["x.internal", "*.internal"]).as_deref(), Some("a.internal"));
         assert_eq!(name(&["x.internal"]), None);
+        assert_eq!(listed(both.der()), "spiffe://a/b, a.internal, b.internal");
+        let many: Vec<_> = (0..7).map(|number| dns(&format!("{number}.internal"))).collect();
+        assert_eq!(
+            listed(certificate(many).der()),
+            "0.internal, 1.internal, 2.internal, 3.internal, 4.internal and 2 more"
+        );
         let unnamed = certificate(Vec::new());
+        assert_eq!(listed(unnamed.der()), "none");
         assert_eq!(name_of(&[], unnamed.der()).as_deref(), Some(""));
         assert_eq!(name_of(&[pattern("*.internal")], unnamed.der()), None);
     }
