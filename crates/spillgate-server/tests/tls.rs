@@ -6,3 +6,4 @@ mod clients;
 mod floods;
 mod handshake;
 mod support;
+mod watched;
