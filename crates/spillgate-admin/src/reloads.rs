@@ -33,7 +33,7 @@ pub(super) async fn reload<C: Clock>(
     };
     let reload = &*reloaded.reload;
     Ok(match reload.outcome {
-        Outcome::Reloaded => {
+        Outcome::Reloaded | Outcome::Noted => {
             let change = Change(format!("reloaded the rules, changes: {}", reload.changes.count()));
             let answer = json!({"changed": reload.changes.count() > 0, "reload": reload});
             (Extension(change), Json(answer)).into_response()

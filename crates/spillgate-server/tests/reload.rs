@@ -218,10 +218,21 @@ fn a_reload_says_which_settings_wait_for_a_restart() {
     let line = reload("limits: {body: 64KiB}\nshadow: on\nheaders: off\n", "take effect at a restart");
     assert!(line.contains("shadow, headers") && !line.contains("limits.body"), "{line}");
     let line = reload("limits: {boddy: 64KiB}\n", "would not start");
-    assert!(line.contains("s.yaml"), "{line}");
+    assert!(line.contains("the earlier settings stay in use"), "{line}");
     assert!(server.process.logged("did you mean `body`?").contains("s.yaml:1:10: "));
     let metrics = || http::get(server.admin(), "/metrics", &[]).body;
     eventually("the rules are reloaded nevertheless", || metrics().contains("rules_reloads_total 2\n").then_some(()));
+    let (status, problem) = post_reload(server.admin());
+    let units = serde_json::json!([
+        {"unit": "settings", "outcome": "failed"}, {"unit": "rules", "outcome": "reloaded"},
+    ]);
+    assert_eq!((status, &problem["units"]), (422, &units), "{problem}");
+    assert_eq!(problem["errors"][0]["line"], 1, "{problem}");
+    assert!(metrics().contains("\nspillgate_reload_failed_units 1\n"), "a restart would fail");
+    std::fs::remove_file(&settings).expect("the file is removed");
+    let (_, problem) = post_reload(server.admin());
+    let error = &problem["errors"][0];
+    assert_eq!((&error["file"], &error["line"]), (&settings.display().to_string().into(), &Value::Null), "{problem}");
 }
 
 #[test]
@@ -244,7 +255,7 @@ fn a_reload_changes_how_callers_are_shown_and_keeps_all_counts() {
     folder.write("s.yaml", "insight: {keys: hashed, max_callers: 100}\n");
     signal(server.process.id(), "HUP");
     let noted = server.process.logged("take effect at a restart");
-    assert!(noted.ends_with("insight.max_callers"), "{noted}");
+    assert!(noted.contains("reload: insight.max_callers cause="), "{noted}");
     eventually("the names are hidden", || (!top().contains("user_id=7")).then_some(()));
     assert_eq!(check(&server), (5, 1));
 }
@@ -322,7 +333,8 @@ fn a_requested_reload_that_fails_says_every_error_with_its_place() {
     assert_eq!(check(&server), (5, 4), "the earlier rules stay in use");
     std::fs::remove_dir_all(folder.path("rules")).expect("the folder is removed");
     let (status, problem) = post_reload(server.admin());
-    assert_eq!((status, &problem["errors"][0]["file"]), (422, &Value::Null));
+    let (error, rules) = (&problem["errors"][0], folder.path("rules").display().to_string());
+    assert_eq!((status, &error["file"], &error["line"]), (422, &rules.into(), &Value::Null));
     assert!(problem["errors"][0]["message"].as_str().is_some_and(|text| text.contains("cannot be read")), "{problem}");
     server.process.logged("not reloaded: rules; errors: 1, changes: 0");
 }

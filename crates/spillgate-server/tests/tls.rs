@@ -6,3 +6,4 @@ mod clients;
 mod floods;
 mod handshake;
 pub(crate) mod support;
+mod watched;

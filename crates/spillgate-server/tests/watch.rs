@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "a writer that pauses needs real time")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cli_support::{Folder, signal};
+use crate::cli_support::{Folder, command, signal};
 use crate::support::process::Process;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
@@ -260,6 +261,7 @@ fn a_request_says_what_became_of_each_unit() {
     let units = json!([{"unit": "rules", "outcome": "reloaded"}, {"unit": "admin_tokens", "outcome": "failed"}]);
     assert_eq!((&problem["units"], &problem["errors"][0]["unit"]), (&units, &json!("admin_tokens")), "{problem}");
     assert!(problem["errors"][0]["message"].as_str().is_some_and(|text| text.contains("token")), "{problem}");
+    assert_eq!((&problem["errors"][0]["file"], &problem["errors"][0]["line"]), (&json!(token), &Value::Null));
     assert!(problem["changes"]["lines"][0].as_str().is_some_and(|text| text.contains("-> 6 per year")), "{problem}");
     assert_eq!(limit(&server), Some(6));
     server.process.logged("not reloaded: admin_tokens; errors: 1, changes: 1");
@@ -341,8 +343,14 @@ fn a_reload_takes_two_settings_and_names_the_others() {
     folder.write("rules.yaml", &rules(7));
     until_limit(&server, 7);
     folder.write("s.yaml", "log_levl: info\n");
-    let note = reload(&server, 5)["notes"]["lines"].to_string();
-    assert!(note.contains("would not start with it") && note.contains("s.yaml:1:1: "), "{note}");
+    let failed = reload(&server, 5);
+    assert_eq!(failed["units"], json!([{"unit": "settings", "outcome": "failed"}]));
+    assert!(failed["errors"]["lines"][0].as_str().is_some_and(|line| line.contains("s.yaml:1:1: ")), "{failed}");
+    assert!(metrics(&server).contains("\nspillgate_reload_failed_units 1\n"));
+    folder.write("s.yaml", "log_level: error\nshadow: true\n");
+    let corrected = reload(&server, 6);
+    assert_eq!(corrected["units"], json!([{"unit": "settings", "outcome": "reloaded"}]));
+    assert!(metrics(&server).contains("\nspillgate_reload_failed_units 0\n"));
     let lines = server.process.stderr();
     assert_eq!(lines.iter().filter(|line| line.contains("rules reloaded")).count(), 1, "{lines:?}");
 }
@@ -357,13 +365,79 @@ fn a_changed_key_secret_is_one_warning_and_changes_no_key() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     folder.write("secret", "ff0102030405060708090a0b0c0d0e0f\n");
     let noted = reload(&server, 1);
-    assert_eq!(noted["units"], json!([{"unit": "key_secret", "outcome": "reloaded"}]));
+    assert_eq!(
+        (&noted["units"], &noted["outcome"]),
+        (&json!([{"unit": "key_secret", "outcome": "noted"}]), &json!("noted"))
+    );
     let line = server.process.logged("(store.key_secret_file) has changed");
     assert!(line.contains("begin again at zero") && !line.contains("ff0102"), "{line}");
+    assert!(line.contains("cause=\"watch\""), "{line}");
     signal(server.process.id(), "HUP");
-    reload(&server, 2);
+    let again = reload(&server, 2);
+    assert_eq!((&again["units"][1], &again["outcome"]), (&noted["units"][0], &json!("reloaded")), "{again}");
     let lines = server.process.stderr();
     assert_eq!(lines.iter().filter(|line| line.contains("has changed, but")).count(), 1, "{lines:?}");
+    // A server would not start with this file.
+    folder.write("secret", "no secret\n");
+    let failed = reload(&server, 3);
+    assert_eq!(failed["units"], json!([{"unit": "key_secret", "outcome": "failed"}]));
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f\n");
+    let restored = reload(&server, 4);
+    assert_eq!(restored["units"], json!([{"unit": "key_secret", "outcome": "reloaded"}]));
+    assert!(
+        restored["notes"]["lines"][0].as_str().is_some_and(|note| note.contains("has the secret again")),
+        "{restored}"
+    );
+}
+
+/// The secret of the start is the one that the store uses, and not what the file says a moment later.
+#[test]
+fn a_key_secret_that_changes_during_the_start_is_noticed() {
+    let store = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("redis://{}", store.local_addr().expect("the listener has an address"));
+    let rules = rules(5).replace("unit: year", "unit: year, on_store_failure: allow");
+    let folder = Folder::new(&[("rules.yaml", &rules), ("secret", "000102030405060708090a0b0c0d0e0f\n")]);
+    let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc 127.0.0.1:0 --admin 127.0.0.1:0 --watch on \
+                     --store-key-secret-file secret --store";
+    let mut command = command(&folder.path("."));
+    let server = Process::start("spillgate", command.args(arguments.split_whitespace()).arg(&url));
+    // The store has its secret when this line is written. The server then waits for a first answer of the store.
+    server.logged("store.expected_nodes is not set");
+    let connection = store.accept().expect("the server connects");
+    folder.write("secret", "ff0102030405060708090a0b0c0d0e0f\n");
+    drop((connection, store));
+    server.logged("(store.key_secret_file) has changed");
+}
+
+#[test]
+fn a_folder_of_rules_with_a_watched_file_is_watched_as_a_whole() {
+    let folder = Folder::new(&[("rules/a/b/y.yaml", &rules(5)), ("rules/a/token", "the-write-token-of-this-test\n")]);
+    let token = folder.path("rules/a/token").display().to_string();
+    let server = Spillgate::serve(&folder.path("rules"), &["--admin-token-file", &token, "--watch", "on"]);
+    folder.write("rules/a/b/y.yaml", &rules(6));
+    until_limit(&server, 6);
+}
+
+/// A file that is put back means a recovery, although nothing is new.
+#[test]
+fn a_recovery_is_listed() {
+    let text = "the-write-token-of-this-test\n";
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("token", text)]);
+    let token = folder.path("token").display().to_string();
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin-token-file", &token, "--watch", "on"]);
+    let listed = || {
+        let page = http::get(server.admin(), "/reloads", &[("authorization", &format!("Bearer {}", text.trim()))]).body;
+        let page: Value = serde_json::from_str(&page).expect("the page is JSON");
+        page["reloads"].as_array().expect("the page has a list").clone()
+    };
+    folder.write("token", "two words\n");
+    server.process.logged("the current tokens stay valid");
+    folder.write("token", text);
+    let line = server.process.logged("the files of admin_tokens say what is in use again");
+    assert!(line.contains("cause=\"watch\""), "{line}");
+    let all = eventually("both are listed", || Some(listed()).filter(|all| all.len() == 2));
+    assert_eq!(all[0]["units"], json!([{"unit": "admin_tokens", "outcome": "reloaded"}]));
+    assert_eq!((&all[0]["outcome"], &all[1]["outcome"]), (&json!("reloaded"), &json!("failed")));
 }
 
 /// Starts a server for which a limit of the system is 0. Returns `None` if this machine has no user namespaces.

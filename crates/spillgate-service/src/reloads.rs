@@ -24,7 +24,7 @@ pub struct Reload {
     /// When the reload began, in milliseconds since 1970.
     pub at_ms: u64,
     pub cause: Cause,
-    /// Failed if one of the units failed.
+    /// Failed if one of the units failed, and noted if all were only noted.
     pub outcome: Outcome,
     /// What became of each unit that the reload read.
     pub units: Vec<UnitOutcome>,
@@ -34,7 +34,7 @@ pub struct Reload {
     pub errors: Lines,
     /// What is in force now and was not before: changes of rules, settings and tokens.
     pub changes: Lines,
-    /// What the reload did not do: settings that have changed and wait for a restart, and errors of the settings file.
+    /// What the reload did not do, for example settings that have changed and wait for a restart.
     pub notes: Lines,
 }
 
@@ -112,14 +112,16 @@ pub struct UnitOutcome {
     pub outcome: Outcome,
 }
 
-/// What the server uses after a reload.
+/// What became of files that a reload has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The server uses what it has read.
     Reloaded,
-    /// The server goes on with what it had.
+    /// The files cannot be taken, and the server goes on with what it had.
     Failed,
+    /// The files are right and have changed, but the server takes them only at a restart.
+    Noted,
 }
 
 /// How many files, domains and rules a reload has loaded, and how many warnings it gave.

@@ -197,7 +197,7 @@ impl Diagnostic {
     }
 
     /// Makes an error about a file whose text could not be read. Such an error shows no lines.
-    #[doc(hidden)] // Only for spillgate-rules, which reads files.
+    #[doc(hidden)] // Only for spillgate-rules and spillgate-server, which read files.
     #[must_use]
     pub fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
         Diagnostic::without_text(Severity::Error, file, message, help)

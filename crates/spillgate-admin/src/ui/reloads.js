@@ -26,7 +26,7 @@ function lines({ lines: shown, left_out: left }, make, name) {
 const isLoaded = ({ loaded }) => loaded !== null;
 
 const CAUSES = { watch: 'a file has changed', signal: 'SIGHUP', request: 'an operator' };
-const UNITS = { rules: 'the rules', settings: 'the settings', admin_tokens: 'the admin tokens', key_secret: 'the key secret' };
+const UNITS = { rules: 'the rules', settings: 'the settings', admin_tokens: 'the admin tokens', key_secret: 'the key secret', certificate: 'the certificate', client_ca: 'the authorities of clients' };
 
 const unitsText = (units, how) => units.filter(({ outcome: of }) => of === how).map(({ unit }) => UNITS[unit] ?? unit).join(', ');
 
@@ -35,18 +35,20 @@ function summary({ loaded, units }) {
   const failed = unitsText(units, 'failed');
   const rules = loaded && `${plural(loaded.files, 'file')}, ${plural(loaded.domains, 'domain')}, ${plural(loaded.rules, 'rule')}${loaded.warnings ? `, ${plural(loaded.warnings, 'warning')}` : ''}`;
   const kept = failed && (failed === UNITS.rules ? 'The server goes on with the earlier rules.' : `As before: ${failed}.`);
-  return [rules, kept].filter(Boolean).join('. ') || `Read again: ${unitsText(units, 'reloaded')}.`;
+  const noted = unitsText(units, 'noted');
+  const waits = noted && `Changed, but taken only at a restart: ${noted}.`;
+  return [rules, kept, waits].filter(Boolean).join('. ') || `Read again: ${unitsText(units, 'reloaded')}.`;
 }
 
 // `badge` says what became of the rules of a reload that has loaded them.
 function reloadNode(reload, badge) {
-  const isGood = reload.outcome === 'reloaded';
+  const isGood = reload.outcome !== 'failed';
   const shown = isLoaded(reload) ? badge : 'read';
   return h('article.card',
     h('h2', h('time', { datetime: new Date(reload.at_ms).toISOString() }, time(reload.at_ms)), h(`span.badge.${!isGood ? 'bad' : shown === IN_USE ? 'good' : 'faint'}`, isGood ? shown : 'failed')),
     h('p.faint', `Cause: ${CAUSES[reload.cause] ?? reload.cause}. ${summary(reload)}`),
     lines(reload.errors, (line) => h('li.outcome.bad', line), 'errors'),
-    lines(reload.changes, change, 'changes') ?? (isGood && h('p', 'Nothing has changed.')));
+    lines(reload.changes, change, 'changes') ?? (reload.outcome === 'reloaded' && h('p', 'Nothing has changed.')));
 }
 
 const IN_USE = 'in use';
@@ -65,7 +67,7 @@ function reloadNodes(reloads) {
 const RELOAD_MS = 60_000;
 
 const fileError = ({ message, file, line, column, excerpt, help }) => h('article.card',
-  h('p', h('strong', message)), file && h('p.faint', `${file}:${line}:${column}`), excerpt && h('pre', { tabindex: '0', 'aria-label': 'The text of the file' }, excerpt), help && h('p', `What to do: ${help}`));
+  h('p', h('strong', message)), file && h('p.faint', line === null ? file : `${file}:${line}:${column}`), excerpt && h('pre', { tabindex: '0', 'aria-label': 'The text of the file' }, excerpt), help && h('p', `What to do: ${help}`));
 
 // What a reload has changed, or the errors of the files.
 function resultNodes({ reload, body }) {
@@ -106,7 +108,7 @@ export function open() {
   }
   return {
     title: 'Reloads',
-    element: h('div.view.narrow', h('h1', 'Reloads'), h('p', 'The server reads its rules, admin tokens and settings file again. What has an error does not change.'), h('div.row', now, done), result, error, list),
+    element: h('div.view.narrow', h('h1', 'Reloads'), h('p', 'The server reads its rules, admin tokens, certificates and settings file again. What has an error does not change.'), h('div.row', now, done), result, error, list),
     update() {
       // After a failure, the next overview leads to another try.
       if (!state.overview || tried === state.overview) return;

@@ -140,9 +140,9 @@ pub const KEYS: &[Key] = &[
         "Rules files, or folders with *.yaml, *.yml and *.json files",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
     key!("watch", One "HOW", "on",
-        "How the server sees that rules, admin tokens or the settings file have changed: on (it watches their folders), poll (it reads \
-         the files each second, for disks that report no changes, such as NFS) or off (only a reload reads them). New rules or tokens are taken \
-         when two readings one second apart are equal. If they have an error, the earlier ones stay",
+        "How the server sees that rules, admin tokens, certificates or the settings file have changed: on (it watches their folders), poll \
+         (it reads the files each second, for disks that report no changes, such as NFS) or off (only a reload reads them). What they say is \
+         taken when two readings one second apart are equal. If they have an error, the earlier content stays in use",
         |s, v| s.watch = v.word(&[("on", Watch::On), ("poll", Watch::Poll), ("off", Watch::Off)])?),
     key!("compat", One "SERVER", "off",
         "Compatibility of all rules files: off, or envoy (Envoy's reference server). With envoy, each descriptor of a request is \

@@ -11,7 +11,7 @@ use crate::cli_support::{Folder, signal};
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 use crate::tls::support::{
-    Authority, call, ended, folder, grpc, metric, reload, replace, s_client, serve, serve_with_client_ca, status,
+    Authority, call, ended, folder, grpc, metric, reload, replace, serve, serve_with_client_ca, status, subject,
 };
 
 /// A client with one gRPC connection, which it keeps.
@@ -47,12 +47,6 @@ impl Drop for Caller {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn subject(folder: &Folder, server: std::net::SocketAddr) -> String {
-    let printed = s_client(folder, server, &["-servername", "localhost"], "");
-    let line = printed.lines().find(|line| line.starts_with("subject="));
-    line.unwrap_or_else(|| panic!("the server shows a certificate: {printed}")).to_owned()
 }
 
 #[test]
@@ -105,13 +99,23 @@ fn a_new_authority_ends_the_connections_of_before() {
         assert_eq!(open.call(), "OK");
     }
     let other = Authority::new("other");
+    folder.write("clients.pem", &(other.pem() + &authority.pem()));
+    assert!(reload(&server).contains("new: the authorities of clients"));
+    eventually("the connection of before ends", || {
+        (metric(&server, "connections_closed_total{reason=\"certificate\"}") == 1).then_some(())
+    });
+    let mut open = Caller::start(&folder, server.grpc(), &own);
+    assert_eq!(open.call(), "OK");
+    folder.write("clients.pem", &(authority.pem() + &other.pem()));
+    assert_eq!(reload(&server), "[]", "the same authorities in another order");
+    assert_eq!(open.call(), "OK");
     other.issue(&folder, "later", &["shop.internal"], |_| {});
     folder.write("clients.pem", &other.pem());
     assert!(reload(&server).contains("new: the authorities of clients"));
     assert!(status(&folder, server.http(), &["--cert", "client.pem", "--key", "client.key"]).is_err());
     assert_eq!(status(&folder, server.http(), &["--cert", "later.pem", "--key", "later.key"]), Ok(404));
     eventually("the connection of before ends", || {
-        (metric(&server, "connections_closed_total{reason=\"certificate\"}") == 1).then_some(())
+        (metric(&server, "connections_closed_total{reason=\"certificate\"}") == 2).then_some(())
     });
     assert_eq!(open.call(), "UNAVAILABLE", "the client is trusted no more");
     assert_eq!(call(&folder, server.grpc(), &["ca.pem", "later.pem", "later.key"]), "OK");

@@ -21,9 +21,15 @@ pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     pub(super) fn new(name: &str) -> Authority {
+        Authority::new_with(name, |_| {})
+    }
+
+    /// `change` can change the certificate before it is signed.
+    pub(super) fn new_with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are valid");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
         let key = KeyPair::generate().expect("a key can be made");
         Authority(CertifiedIssuer::self_signed(params, key).expect("it can be signed"))
     }
@@ -139,6 +145,13 @@ pub(super) fn s_client(folder: &Folder, server: SocketAddr, arguments: &[&str], 
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// Returns the subject of the certificate that the server shows.
+pub(super) fn subject(folder: &Folder, server: SocketAddr) -> String {
+    let printed = s_client(folder, server, &["-servername", "localhost"], "");
+    let line = printed.lines().find(|line| line.starts_with("subject="));
+    line.unwrap_or_else(|| panic!("the server shows a certificate: {printed}")).to_owned()
 }
 
 /// Returns the command that calls the gRPC listener, with the arguments after its address.

@@ -41,6 +41,7 @@ impl Reload {
     fn text(&self, terminal: &Terminal) -> String {
         let (tone, outcome) = match &*self.outcome {
             "failed" => (Tone::Bad, self.failed()),
+            "noted" => (Tone::Warn, "changed, but taken only at a restart".to_owned()),
             _ if self.changes.is_empty() => (Tone::Good, "nothing has changed".to_owned()),
             outcome => (Tone::Good, clean(outcome)),
         };

@@ -19,17 +19,15 @@ use crate::listener::Validity;
 /// The certificate of the server with its key.
 pub(crate) struct Pair {
     pub(crate) key: CertifiedKey,
-    /// When all certificates of the file are valid.
-    pub(crate) validity: Validity,
+    /// When each certificate of the file is valid, of which there is at least one. The first is that of this server.
+    pub(crate) validities: Vec<Validity>,
 }
 
 /// The authorities that sign the certificates of clients.
 pub(crate) struct Authorities {
     pub(crate) roots: RootCertStore,
-    /// When the first of them ends, in seconds since 1970.
-    pub(crate) first_end: i64,
-    /// When the last of them ends.
-    pub(crate) last_end: i64,
+    /// When each of them is valid.
+    pub(crate) validities: Vec<Validity>,
 }
 
 /// Reads the files of `tls.cert` and `tls.key`.
@@ -40,23 +38,21 @@ pub(crate) fn pair(cert: &Path, key: &Path) -> Result<Pair, Problem> {
 
 /// Does what [`pair`] does, with what was read from each file.
 pub(crate) fn pair_of((cert, of_cert): (&Path, &[u8]), (key, of_key): (&Path, &[u8])) -> Result<Pair, Problem> {
-    let chain = certificates(cert, "tls.cert", of_cert)?;
+    let chain = certificates(cert, "tls.cert", of_cert).map_err(|problem| problem.in_file(cert))?;
     let validities = chain.iter().map(|certificate| validity(certificate, cert)).collect::<Result<Vec<_>, _>>()?;
-    let signing = private_key(key, of_key)?;
+    let signing = private_key(key, of_key).map_err(|problem| problem.in_file(key))?;
     ParsedCertificate::try_from(&chain[0]).map_err(|error| {
         let help = "`tls.cert` has to begin with the certificate of this server, of X.509 version 3";
-        Problem::new(format!("the first certificate in {} cannot be used: {error}", cert.display()), help)
+        Problem::new(format!("the first certificate in {} cannot be used: {error}", cert.display()), help).in_file(cert)
     })?;
     let pair = CertifiedKey::new(chain, signing);
     if let Err(TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) = pair.keys_match() {
         let message =
             format!("the key in {} does not belong to the first certificate in {}", key.display(), cert.display());
         let help = "`tls.cert` and `tls.key` have to be of the same pair, and the certificate of this server has to be the first in its file";
-        return Err(Problem::new(message, help));
+        return Err(Problem::new(message, help).in_file(key));
     }
-    let (begins, ends) = (validities.iter().map(|one| one.begin), validities.iter().map(|one| one.end));
-    let validity = Validity { begin: begins.max().unwrap_or(i64::MIN), end: ends.min().unwrap_or(i64::MAX) };
-    Ok(Pair { key: pair, validity })
+    Ok(Pair { key: pair, validities })
 }
 
 /// Reads a file with the certificates of authorities. `setting` names the file in errors.
@@ -66,17 +62,20 @@ pub(crate) fn authorities(path: &Path, setting: &str) -> Result<Authorities, Pro
 
 /// Does what [`authorities`] does, with what was read from the file.
 pub(crate) fn authorities_of(path: &Path, setting: &str, pem: &[u8]) -> Result<Authorities, Problem> {
-    let mut found = Authorities { roots: RootCertStore::empty(), first_end: i64::MAX, last_end: i64::MIN };
-    for certificate in certificates(path, setting, pem)? {
-        let end = validity(&certificate, path)?.end;
-        found.first_end = found.first_end.min(end);
-        found.last_end = found.last_end.max(end);
+    let mut found = Authorities { roots: RootCertStore::empty(), validities: Vec::new() };
+    for certificate in certificates(path, setting, pem).map_err(|problem| problem.in_file(path))? {
+        found.validities.push(validity(&certificate, path)?);
         found.roots.add(certificate).map_err(|error| {
             let help = format!("`{setting}` has to have the certificates of authorities, of X.509 version 3");
-            Problem::new(format!("a certificate in {} cannot be used: {error}", path.display()), help)
+            Problem::new(format!("a certificate in {} cannot be used: {error}", path.display()), help).in_file(path)
         })?;
     }
     Ok(found)
+}
+
+/// Returns when each certificate of a text is valid, until one that cannot be read.
+pub(crate) fn validities(pem: &[u8]) -> impl Iterator<Item = Validity> {
+    CertificateDer::pem_slice_iter(pem).map_while(|certificate| Validity::of(&certificate.ok()?))
 }
 
 /// Reads the certificates of a file, of which there is at least one.
@@ -136,6 +135,6 @@ fn wrong_pem(path: &Path, setting: &str, why: &str) -> Problem {
 fn validity(certificate: &CertificateDer<'_>, path: &Path) -> Result<Validity, Problem> {
     Validity::of(certificate).ok_or_else(|| {
         let help = "make the certificate again: its content is damaged";
-        Problem::new(format!("a certificate in {} has no dates that can be read", path.display()), help)
+        Problem::new(format!("a certificate in {} has no dates that can be read", path.display()), help).in_file(path)
     })
 }

@@ -466,7 +466,7 @@ fn password_of(file: Option<&Path>, what: &str, setting: &str) -> Result<Option<
 pub(crate) fn pem_file(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
     let unread = |why: String| {
         let help = format!("check `{setting}`: it has to be a PEM file (-----BEGIN ...) that this user may read");
-        Problem::new(format!("{} cannot be read: {why}", path.display()), help)
+        Problem::new(format!("{} cannot be read: {why}", path.display()), help).in_file(path)
     };
     match regular_file::read(path, MAX_PEM_BYTES) {
         Ok(bytes) if bytes.len() as u64 > MAX_PEM_BYTES => Err(unread("it is larger than 1 MiB".to_owned())),

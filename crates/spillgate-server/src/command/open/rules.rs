@@ -4,7 +4,7 @@
 //! contains a password.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use spillgate::MemoryStore;
 use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, left_out, read_files};
@@ -25,7 +25,8 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
         return Err(Problem::new("no rules were given", help).into());
     }
-    read_files(paths).map_err(|error| Problem::new(error.message(), error.help()).into())
+    let in_words = |error: Diagnostic| Problem::new(error.message(), error.help()).in_file(Path::new(error.file()));
+    read_files(paths).map_err(|error| in_words(error).into())
 }
 
 /// Reads rules from the texts of files.

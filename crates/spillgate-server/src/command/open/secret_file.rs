@@ -21,7 +21,7 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
             io::ErrorKind::InvalidInput => format!("write the {what} into a regular file, and name it in `{setting}`"),
             _ => format!("check `{setting}` and the file's permissions"),
         };
-        Problem::new(format!("the {what} {} cannot be read: {error}", path.display()), help)
+        Problem::new(format!("the {what} {} cannot be read: {error}", path.display()), help).in_file(path)
     };
     let bytes = regular_file::read(path, MAX_BYTES).map_err(unread)?;
     let text = bytes.trim_ascii_end();
@@ -57,7 +57,7 @@ pub(crate) fn token(path: &Path, setting: &str) -> Result<String, Problem> {
     let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
     let token = token.ok_or_else(|| {
         let help = "write one line of printable characters without spaces into it, 4 KiB at most, such as the output of `openssl rand -hex 32`";
-        Problem::new(format!("{} holds no token", path.display()), help)
+        Problem::new(format!("{} holds no token", path.display()), help).in_file(path)
     })?;
     Ok(String::from_utf8_lossy(token.trim_ascii()).into_owned())
 }

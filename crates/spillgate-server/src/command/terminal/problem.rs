@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use spillgate::rules::Diagnostic;
 
@@ -40,7 +41,7 @@ impl From<Problem> for Problems {
     }
 }
 
-/// One problem, without a place in a file.
+/// One problem, without a line of a file.
 #[derive(Debug)]
 pub(crate) struct Problem(Diagnostic);
 
@@ -51,6 +52,12 @@ impl Problem {
         // By mistake, a user can write a URL with a password in the place of a path.
         let message = masked_message(&message.into());
         Problem(Diagnostic::error(message.lines().map(clean).collect::<Vec<_>>().join("\n"), help))
+    }
+
+    /// Returns the same problem, which is about this file. The message names the file too, so only programs see this.
+    pub(crate) fn in_file(self, path: &Path) -> Problem {
+        let file = masked_message(&clean(&path.display().to_string()));
+        Problem(Diagnostic::unreadable(&file, self.0.message(), self.0.help()))
     }
 
     /// Returns the problem that the system has refused a thread, a runtime or a signal handler to the server.
@@ -74,11 +81,11 @@ impl From<Problem> for Diagnostic {
 
 /// Returns a diagnostic as JSON: severity, message, file, line, column, help.
 pub(crate) fn diagnostic_json(diagnostic: &Diagnostic) -> serde_json::Value {
-    let has_place = diagnostic.line() > 0;
+    let (file, has_place) = (diagnostic.file(), diagnostic.line() > 0);
     serde_json::json!({
         "severity": diagnostic.severity().as_str(),
         "message": diagnostic.message(),
-        "file": has_place.then(|| diagnostic.file()),
+        "file": (!file.is_empty()).then_some(file),
         "line": has_place.then(|| diagnostic.line()),
         "column": has_place.then(|| diagnostic.column()),
         "help": diagnostic.help(),

@@ -126,6 +126,16 @@ impl Tls {
         Ok(Tls { provider, ticketer, names, allows_plain, current })
     }
 
+    /// Returns whether this certificate is in use.
+    pub fn has_pair(&self, pair: &CertifiedKey) -> bool {
+        self.current.borrow().pair.cert == pair.cert
+    }
+
+    /// Returns whether these authorities are in use, in any order.
+    pub fn has_roots(&self, roots: &RootCertStore) -> bool {
+        self.current.borrow().roots.as_ref().is_some_and(|now| is_same_set(now, roots))
+    }
+
     /// Replaces the certificate of this server and its key, for all handshakes that begin later. Open connections stay. Returns
     /// false if the certificate is the same as before.
     ///
@@ -155,7 +165,7 @@ impl Tls {
             let current = self.current.borrow();
             (Arc::clone(&current.pair), current.roots.clone())
         };
-        if before.is_some_and(|before| before.roots == roots.roots) {
+        if before.is_some_and(|before| is_same_set(&before, &roots)) {
             return Ok(false);
         }
         let roots = Arc::new(roots);
@@ -166,6 +176,12 @@ impl Tls {
         });
         Ok(true)
     }
+}
+
+/// Returns whether two stores have the same authorities, in any order.
+fn is_same_set(one: &RootCertStore, other: &RootCertStore) -> bool {
+    let has_all = |one: &RootCertStore, other: &RootCertStore| one.roots.iter().all(|root| other.roots.contains(root));
+    has_all(one, other) && has_all(other, one)
 }
 
 impl Configs {

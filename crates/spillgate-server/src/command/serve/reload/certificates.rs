@@ -1,103 +1,115 @@
 //! Two units: the certificate of the listeners with its key, and the authorities of clients.
+//!
+//! Whether a certificate is valid depends on the clock too, so the clock is a part of what is seen: a certificate that was
+//! not yet valid is tried again when it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use spillgate_service::reloads::{Cause, UnitName};
 
-use super::reader::{READ_WITHIN, Reader};
-use super::unit::{Seen, Taken, Unit};
+use super::reader::Reader;
+use super::unit::{Kept, Seen, Taken, Unit};
 use crate::command::open::redis::pem_file;
-use crate::command::serve::certificates::Certificates;
+use crate::command::serve::certificates::{CERT, CLIENT_CA, Certificates, KEY, New};
 use crate::command::terminal::{Problem, Problems};
 
-/// What a certificate is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The certificate of the listeners, and its key.
-    Pair,
-    /// The authorities that sign the certificates of clients.
-    ClientCa,
-}
-
-pub(super) struct CertificateUnit {
+/// The certificate of the listeners, and its key.
+pub(super) struct PairUnit {
     certificates: Certificates,
-    part: Part,
-    /// What each file says.
-    read: Option<Result<Vec<Vec<u8>>, Problem>>,
+    read: Kept<[Vec<u8>; 2]>,
 }
 
-impl CertificateUnit {
-    /// Returns the units of the settings.
-    pub(super) fn all(certificates: Option<&Certificates>) -> Vec<CertificateUnit> {
-        let unit = |certificates: &Certificates, part| CertificateUnit {
-            certificates: certificates.clone(),
-            part,
-            read: None,
-        };
-        let Some(certificates) = certificates else { return Vec::new() };
-        let of_clients = certificates.files().1.map(|_| unit(certificates, Part::ClientCa));
-        [unit(certificates, Part::Pair)].into_iter().chain(of_clients).collect()
-    }
-
-    /// Returns each file with the name of its setting.
-    fn files(&self) -> Vec<(PathBuf, &'static str)> {
-        let ([cert, key], client_ca) = self.certificates.files();
-        match self.part {
-            Part::Pair => vec![(cert.to_owned(), "tls.cert"), (key.to_owned(), "tls.key")],
-            Part::ClientCa => client_ca.map(|path| (path.to_owned(), "tls.client_ca")).into_iter().collect(),
-        }
+impl PairUnit {
+    pub(super) fn new(certificates: &Certificates) -> PairUnit {
+        PairUnit { certificates: certificates.clone(), read: Kept::default() }
     }
 }
 
-impl Unit for CertificateUnit {
+impl Unit for PairUnit {
     fn name(&self) -> UnitName {
-        match self.part {
-            Part::Pair => UnitName::Certificate,
-            Part::ClientCa => UnitName::ClientCa,
-        }
+        UnitName::Certificate
     }
 
     fn kept(&self) -> &'static str {
-        match self.part {
-            Part::Pair => "the certificate of the listeners cannot be replaced, so they use the current one",
-            Part::ClientCa => "the authorities of clients cannot be replaced, so the current ones stay",
-        }
+        "the certificate of the listeners cannot be replaced, so they use the current one"
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        self.files().into_iter().map(|(path, _)| path).collect()
+        self.certificates.pair_files().map(Path::to_owned).into()
     }
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
-        let files = self.files();
-        let work = move || files.iter().map(|(path, setting)| pem_file(path, setting)).collect::<Result<Vec<_>, _>>();
-        let read = reader.read(READ_WITHIN, work).and_then(|read| read);
-        let seen = match &read {
-            Ok(contents) => Seen::of(contents.iter().map(Vec::as_slice)),
-            // No unit has three files, so this differs from what any files say.
-            Err(problem) => Seen::of([&b""[..], b"problem", problem.to_string().as_bytes()]),
-        };
-        self.read = Some(read);
-        seen
+        let [cert, key] = self.certificates.pair_files().map(Path::to_owned);
+        let work = move || Ok::<_, Problem>([pem_file(&cert, CERT)?, pem_file(&key, KEY)?]);
+        self.read.read(reader, work, |[cert, key]| {
+            Seen::of([&cert[..], &key[..], &[self.certificates.pair_standing(cert) as u8][..]])
+        })
     }
 
-    fn take(&mut self, _: Cause) -> Result<Taken, Problems> {
-        let mut taken = Taken::default();
-        let Some(read) = self.read.take() else { return Ok(taken) };
-        let (is_new, what) = match (&read?[..], self.part) {
-            ([cert, key], Part::Pair) => {
-                (self.certificates.take_pair([cert, key])?, "the certificate of the listeners")
-            }
-            ([pem], Part::ClientCa) => (self.certificates.take_client_ca(pem)?, "the authorities of clients"),
-            _ => return Ok(taken),
-        };
-        if is_new {
-            taken.changes.add(|| format!("new: {what}"));
-        }
-        Ok(taken)
+    fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
+        let Some([cert, key]) = self.read.take()? else { return Ok(Taken::default()) };
+        Ok(taken("the certificate of the listeners", self.certificates.take_pair([&cert, &key], cause)?))
     }
 
     fn forget(&mut self) {
-        self.read = None;
+        self.read.forget();
     }
+}
+
+/// The authorities that sign the certificates of clients.
+pub(super) struct ClientCaUnit {
+    certificates: Certificates,
+    file: PathBuf,
+    read: Kept<Vec<u8>>,
+}
+
+impl ClientCaUnit {
+    /// Returns `None` if there are no such authorities.
+    pub(super) fn new(certificates: &Certificates) -> Option<ClientCaUnit> {
+        let file = certificates.client_ca_file()?.to_owned();
+        Some(ClientCaUnit { certificates: certificates.clone(), file, read: Kept::default() })
+    }
+}
+
+impl Unit for ClientCaUnit {
+    fn name(&self) -> UnitName {
+        UnitName::ClientCa
+    }
+
+    fn kept(&self) -> &'static str {
+        "the authorities of clients cannot be replaced, so the current ones stay"
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        vec![self.file.clone()]
+    }
+
+    fn read(&mut self, reader: &mut Reader) -> Seen {
+        let file = self.file.clone();
+        self.read.read(
+            reader,
+            move || pem_file(&file, CLIENT_CA),
+            |pem| Seen::of([&pem[..], &[self.certificates.client_ca_standing(pem) as u8][..]]),
+        )
+    }
+
+    fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
+        let Some(pem) = self.read.take()? else { return Ok(Taken::default()) };
+        Ok(taken("the authorities of clients", self.certificates.take_client_ca(&self.file, &pem, cause)?))
+    }
+
+    fn forget(&mut self) {
+        self.read.forget();
+    }
+}
+
+fn taken(what: &str, new: Option<New>) -> Taken {
+    let mut taken = Taken::default();
+    if let Some(New { warnings }) = new {
+        taken.changes.add(|| format!("new: {what}"));
+        for warning in warnings {
+            taken.notes.add(|| warning);
+        }
+    }
+    taken
 }

@@ -24,6 +24,7 @@ mod linux {
     use std::thread;
     use std::time::Duration;
 
+    use parking_lot::Mutex;
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init, remove_watch};
     use rustix::io::{Errno, read};
     use tokio::time::Instant;
@@ -49,13 +50,21 @@ mod linux {
 
     /// The watched folders. A clone has the same ones.
     #[derive(Clone, Debug)]
-    pub(in super::super) struct Events(Arc<OwnedFd>);
+    pub(in super::super) struct Events(Arc<Watches>);
+
+    #[derive(Debug)]
+    struct Watches {
+        inotify: OwnedFd,
+        /// The numbers of the watches. They are kept here, because a call of [`Events::watch`] can end long after nobody
+        /// waits for it any more.
+        numbers: Mutex<BTreeSet<i32>>,
+    }
 
     impl Events {
         /// Starts the thread that says to `requests` that a folder has changed. It ends with the process.
         pub(in super::super) fn start(requests: ReloadRequests) -> Result<Events, Unwatched> {
             let made = init(CreateFlags::CLOEXEC).map_err(|error| refused("the system gives no inotify", error))?;
-            let events = Events(Arc::new(made));
+            let events = Events(Arc::new(Watches { inotify: made, numbers: Mutex::default() }));
             let own = events.clone();
             let thread = thread::Builder::new().name("watch".into()).spawn(move || own.wait(&requests));
             let no_thread = |error: io::Error| Unwatched {
@@ -69,7 +78,7 @@ mod linux {
         fn wait(&self, requests: &ReloadRequests) {
             let mut buffer = vec![0; BUFFER_BYTES];
             loop {
-                match read(&*self.0, &mut buffer) {
+                match read(&self.0.inotify, &mut buffer) {
                     Ok(_) => requests.changed(),
                     Err(Errno::INTR) => continue,
                     // The server still looks from time to time.
@@ -79,32 +88,37 @@ mod linux {
             }
         }
 
-        /// Watches these folders, and no longer those that were `watched` before. Returns the numbers of the watches, and
-        /// why the first folder that cannot be watched cannot.
-        pub(in super::super) fn watch(
-            &self,
-            folders: &BTreeSet<PathBuf>,
-            watched: &BTreeSet<i32>,
-        ) -> (BTreeSet<i32>, Option<Unwatched>) {
-            let mut now = BTreeSet::new();
-            let mut failed = None;
+        /// Watches these folders, and no others any more. Fails if a folder cannot be watched; those before it are.
+        pub(in super::super) fn watch(&self, folders: &BTreeSet<PathBuf>) -> Result<(), Unwatched> {
+            let mut numbers = self.0.numbers.lock();
+            let (mut now, mut failed) = (BTreeSet::new(), Ok(()));
             for folder in folders {
                 // A folder that was removed and made anew has the same name and needs a new watch. If the folder is watched
                 // already, this changes nothing.
-                match add_watch(&*self.0, folder, CHANGES) {
+                match add_watch(&self.0.inotify, folder, CHANGES) {
                     Ok(number) => drop(now.insert(number)),
                     Err(Errno::NOENT | Errno::NOTDIR) => {}
                     Err(error) => {
-                        failed = Some(refused(&format!("the folder {} cannot be watched", folder.display()), error));
+                        failed = Err(refused(&format!("the folder {} cannot be watched", folder.display()), error));
                         break;
                     }
                 }
             }
-            for number in watched.difference(&now) {
+            for number in numbers.difference(&now) {
                 // The watch of a folder that was removed has ended by itself.
-                let _ = remove_watch(&*self.0, *number);
+                let _ = remove_watch(&self.0.inotify, *number);
             }
-            (now, failed)
+            *numbers = now;
+            failed
+        }
+
+        /// Returns how many watches the system has.
+        #[cfg(test)]
+        pub(in super::super) fn count(&self) -> usize {
+            use std::os::fd::AsRawFd as _;
+            let about = format!("/proc/self/fdinfo/{}", self.0.inotify.as_raw_fd());
+            let about = std::fs::read_to_string(about).expect("Linux has this file");
+            about.lines().filter(|line| line.starts_with("inotify")).count()
         }
     }
 
@@ -149,7 +163,7 @@ impl Events {
         Err(Unwatched { why: format!("folders are watched only on Linux: {error}"), help: "set `watch: poll`" })
     }
 
-    pub(super) fn watch(&self, _: &BTreeSet<PathBuf>, _: &BTreeSet<i32>) -> (BTreeSet<i32>, Option<Unwatched>) {
-        (BTreeSet::new(), None)
+    pub(super) fn watch(&self, _: &BTreeSet<PathBuf>) -> Result<(), Unwatched> {
+        Ok(())
     }
 }

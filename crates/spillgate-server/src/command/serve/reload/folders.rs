@@ -4,8 +4,9 @@
 //! each file, and also that of each symlink on the way to it. A mounted ConfigMap is such a way: `rules.yaml` leads to
 //! `..data/rules.yaml`, and `..data` to the folder of the newest version, which another link replaces.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -13,40 +14,68 @@ use std::path::{Component, Path, PathBuf};
 use spillgate::rules::is_rules_file;
 
 /// The maximum number of folders that are watched. Each costs the system about a kilobyte.
-pub(super) const FOLDERS_MAX: usize = 1_000;
+const FOLDERS_MAX: usize = 1_000;
 
 /// The maximum number of symlinks on the way to one file. Linux follows at most 40 too.
 const LINKS_MAX: usize = 40;
 
-/// The maximum number of levels of folders, and of entries in all folders together, as when rules are read.
+/// The maximum number of levels of folders, and of entries in the folders of one path, as when rules are read.
 const DEEP_MAX: usize = 8;
 const ENTRIES_MAX: usize = 10_000;
 
-/// There are more folders than [`FOLDERS_MAX`].
+/// Why folders are not looked through.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
+pub(super) enum TooMany {
+    /// There are more folders than [`FOLDERS_MAX`].
+    Folders,
+    /// This path has more entries than [`ENTRIES_MAX`].
+    Entries(PathBuf),
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TooMany::Folders => {
+                write!(f, "the files are in more than {FOLDERS_MAX} folders, which is too many to watch")
+            }
+            TooMany::Entries(path) => write!(f, "{} has more than {ENTRIES_MAX} files and folders", path.display()),
+        }
+    }
+}
 
 /// Returns the folders of the files and folders in `paths`, with the folders inside them. What does not exist has the
 /// nearest folder that does.
 pub(super) fn folders_of(paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, TooMany> {
-    let mut found = BTreeSet::new();
+    let (mut found, mut walked) = (BTreeSet::new(), BTreeMap::new());
+    for path in paths {
+        walk(path, &mut found, &mut walked)?;
+    }
+    Ok(found)
+}
+
+/// Adds the folders of one path to those that were `found`. `walked` are the folders that were looked through, with their
+/// depth: one can be found without that, because it is on the way to a file.
+fn walk(start: &Path, found: &mut BTreeSet<PathBuf>, walked: &mut BTreeMap<PathBuf, usize>) -> Result<(), TooMany> {
     let mut entries = 0;
-    let mut waiting: Vec<(PathBuf, usize)> = paths.iter().map(|path| (path.clone(), 0)).collect();
+    let mut waiting = vec![(start.to_owned(), 0)];
     while let Some((path, depth)) = waiting.pop() {
         let Ok(path) = std::path::absolute(path) else { continue };
-        let real = follow(&path, &mut found);
+        let real = follow(&path, found);
+        if found.len() > FOLDERS_MAX {
+            return Err(TooMany::Folders);
+        }
         let Some(real) = real.filter(|real| real.is_dir() && depth < DEEP_MAX) else { continue };
-        if !found.insert(real.clone()) && depth > 0 {
+        // From a lower depth, more levels inside it can be reached.
+        if walked.get(&real).is_some_and(|before| *before <= depth) {
             continue;
         }
-        if found.len() > FOLDERS_MAX {
-            return Err(TooMany);
-        }
+        walked.insert(real.clone(), depth);
+        found.insert(real.clone());
         // A folder that cannot be read is an error of its unit.
         for entry in fs::read_dir(&real).into_iter().flatten().flatten() {
             entries += 1;
             if entries > ENTRIES_MAX {
-                return Err(TooMany);
+                return Err(TooMany::Entries(start.to_owned()));
             }
             let entry_path = entry.path();
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
@@ -59,7 +88,7 @@ pub(super) fn folders_of(paths: &[PathBuf]) -> Result<BTreeSet<PathBuf>, TooMany
             }
         }
     }
-    if found.len() > FOLDERS_MAX { Err(TooMany) } else { Ok(found) }
+    if found.len() > FOLDERS_MAX { Err(TooMany::Folders) } else { Ok(()) }
 }
 
 /// Goes to `path`, which is absolute, and adds the folder of each symlink on the way, and the folder in which the path ends.
@@ -180,6 +209,39 @@ mod tests {
         for at in 0..=FOLDERS_MAX {
             fs::create_dir(folder.path().join(at.to_string())).expect("a folder can be made");
         }
-        assert_eq!(folders_of(&[folder.path().to_owned()]), Err(TooMany));
+        assert_eq!(folders_of(&[folder.path().to_owned()]), Err(TooMany::Folders));
+    }
+
+    #[test]
+    fn a_folder_that_is_on_another_way_too_is_looked_through() {
+        let folder = TempDir::new().expect("a folder can be made");
+        for path in ["r/a/token", "r/a/b/y.yaml", "r/c/x.yaml"] {
+            write(&folder, path);
+        }
+        let all = ["", "r", "r/a", "r/a/b", "r/c"];
+        assert_eq!(inside(&folder, &["r", "r/a/token"]), all);
+        assert_eq!(inside(&folder, &["r/a/token", "r"]), all);
+        symlink("../a", folder.path().join("r/c/link")).expect("a link can be made");
+        assert_eq!(inside(&folder, &["r/c"]), ["r", "r/a", "r/a/b", "r/c"]);
+        assert_eq!(inside(&folder, &["r"]), all);
+        // The bound on the depth counts from each path.
+        write(&folder, "1/2/3/4/5/6/7/8/9/10/z.yaml");
+        let deep = inside(&folder, &["1", "1/2/3/4"]);
+        assert!(deep.contains(&"1/2/3/4/5/6/7/8/9/10".to_owned()), "{deep:?}");
+        assert_eq!(inside(&folder, &["1/2/3/4", "1"]), deep);
+    }
+
+    #[test]
+    fn the_entries_of_each_path_are_counted() {
+        let folder = TempDir::new().expect("a folder can be made");
+        for name in ["a", "b"] {
+            fs::create_dir(folder.path().join(name)).expect("a folder can be made");
+            for at in 0..6_000 {
+                fs::File::create(folder.path().join(name).join(at.to_string())).expect("a file can be made");
+            }
+        }
+        assert_eq!(inside(&folder, &["a", "b"]), ["", "a", "b"]);
+        let too_many = folders_of(&[folder.path().to_owned()]).expect_err("there are 12,002 entries");
+        assert!(too_many.to_string().ends_with(" has more than 10000 files and folders"), "{too_many}");
     }
 }

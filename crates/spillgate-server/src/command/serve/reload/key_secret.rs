@@ -5,30 +5,33 @@
 
 use std::path::PathBuf;
 
+use spillgate::KeyHasher;
+use spillgate_service::Service;
 use spillgate_service::reloads::{Cause, UnitName};
 
-use super::reader::{READ_WITHIN, Reader};
-use super::unit::{Seen, Taken, Unit};
-use crate::command::open::secret_file;
+use super::reader::Reader;
+use super::unit::{Kept, Seen, Taken, Unit};
+use crate::command::open::store;
 use crate::command::terminal::Problems;
-use crate::settings::Settings;
+use crate::settings::{Settings, StoreUrl};
 
 /// The file that `store.key_secret_file` names.
 pub(super) struct KeySecretUnit {
+    settings: Settings,
     file: PathBuf,
-    /// The content with which the server has started.
-    used: Option<Seen>,
-    /// The other content of which the log has warned last.
-    warned: Option<Seen>,
-    read: Option<Seen>,
+    /// The secret with which the server has started.
+    used: Mark,
+    /// The other secret of which the log has warned last.
+    warned: Option<Mark>,
+    read: Kept<Mark>,
 }
 
 impl KeySecretUnit {
-    /// Returns `None` if there is no such file.
-    pub(super) fn new(settings: &Settings) -> Option<KeySecretUnit> {
-        let file = settings.store.key_secret_file.clone()?;
-        let used = Some(seen(&file));
-        Some(KeySecretUnit { file, used, warned: None, read: None })
+    /// Returns `None` if there is no such file. A store in memory does not use it.
+    pub(super) fn new(service: &Service, settings: &Settings) -> Option<KeySecretUnit> {
+        let file = settings.store.key_secret_file.clone().filter(|_| settings.store.url != StoreUrl::Memory)?;
+        let used = Mark::of(service.limiter().keys());
+        Some(KeySecretUnit { settings: settings.clone(), file, used, warned: None, read: Kept::default() })
     }
 }
 
@@ -38,7 +41,7 @@ impl Unit for KeySecretUnit {
     }
 
     fn kept(&self) -> &'static str {
-        "the key secret stays as it was at the start"
+        "the key secret cannot be read again, so it stays as it was at the start; the server would not start with this file"
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -46,39 +49,46 @@ impl Unit for KeySecretUnit {
     }
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
-        let file = self.file.clone();
-        let read = reader.read(READ_WITHIN, move || seen(&file));
-        let seen = read.unwrap_or_else(|problem| Seen::of([problem.to_string().as_bytes()]));
-        self.read = Some(seen);
-        seen
+        let (settings, file) = (self.settings.clone(), self.file.clone());
+        let work = move || match store::key_hasher(&settings) {
+            Ok(keys) => Ok(Mark::of(&keys)),
+            Err(problem) => Err(problem.in_file(&file)),
+        };
+        self.read.read(reader, work, |Mark(mark)| Seen::of([&mark.to_ne_bytes()[..]]))
     }
 
-    fn take(&mut self, _: Cause) -> Result<Taken, Problems> {
+    fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
         let mut taken = Taken::default();
-        let read = self.read.take();
-        if read == self.used {
-            self.warned = None;
-        } else if read != self.warned {
-            self.warned = read;
+        let Some(read) = self.read.take()? else { return Ok(taken) };
+        let (cause, file) = (cause.as_str(), self.file.display());
+        taken.is_noted = read != self.used;
+        if taken.is_noted && self.warned != Some(read) {
             let line = format!(
-                "{} (store.key_secret_file) has changed, but the server goes on with the secret of its start: with another \
-                 one, all counts in the store would begin again at zero. To change it, restart all servers together",
-                self.file.display()
+                "{file} (store.key_secret_file) has changed, but the server goes on with the secret of its start: with another \
+                 one, all counts in the store would begin again at zero. To change it, restart all servers together"
             );
-            tracing::warn!("{line}");
+            tracing::warn!(cause, "{line}");
+            taken.notes.add(|| line);
+        } else if !taken.is_noted && self.warned.is_some() {
+            let line = format!("{file} (store.key_secret_file) has the secret again with which the server has started");
+            tracing::info!(cause, "{line}");
             taken.notes.add(|| line);
         }
+        self.warned = taken.is_noted.then_some(read);
         Ok(taken)
     }
 
     fn forget(&mut self) {
-        self.read = None;
+        self.read.forget();
     }
 }
 
-fn seen(file: &std::path::Path) -> Seen {
-    match secret_file::read(file, "key secret", "store.key_secret_file") {
-        Ok(secret) => Seen::of([&b"secret"[..], secret.as_deref().unwrap_or_default()]),
-        Err(problem) => Seen::of([&b"problem"[..], problem.to_string().as_bytes()]),
+/// Says which secret a hasher has, but not the secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark(u128);
+
+impl Mark {
+    fn of(keys: &KeyHasher) -> Mark {
+        Mark(keys.start().part(b"spillgate reload").finish())
     }
 }

@@ -34,7 +34,7 @@ use super::certificates::Certificates;
 use crate::cli::Serve;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Resolved, masked};
-use certificates::CertificateUnit;
+use certificates::{ClientCaUnit, PairUnit};
 use key_secret::KeySecretUnit;
 use looks::Looks;
 use reader::Reader;
@@ -61,8 +61,9 @@ pub(super) struct Started<'s> {
 pub(super) struct RulesSeen(Seen);
 
 impl RulesSeen {
+    /// Takes the files, so that their texts are not in memory while the server runs.
     pub(super) fn of(files: Vec<RulesFile>) -> RulesSeen {
-        RulesSeen(rules::seen(&Ok(files)))
+        RulesSeen(rules::seen(&files))
     }
 }
 
@@ -79,9 +80,11 @@ pub(super) fn start(
     units.extend(SettingsUnit::new(service, serve, resolved).map(|unit| Box::new(unit) as Box<dyn Unit>));
     units.push(Box::new(RulesUnit::new(Arc::clone(service), settings.clone())));
     units.extend(TokensUnit::new(&settings, access).map(|unit| Box::new(unit) as Box<dyn Unit>));
-    let of_listeners = CertificateUnit::all(certificates.as_ref());
-    units.extend(of_listeners.into_iter().map(|unit| Box::new(unit) as Box<dyn Unit>));
-    units.extend(KeySecretUnit::new(&settings).map(|unit| Box::new(unit) as Box<dyn Unit>));
+    if let Some(certificates) = &certificates {
+        units.push(Box::new(PairUnit::new(certificates)));
+        units.extend(ClientCaUnit::new(certificates).map(|unit| Box::new(unit) as Box<dyn Unit>));
+    }
+    units.extend(KeySecretUnit::new(service, &settings).map(|unit| Box::new(unit) as Box<dyn Unit>));
     let watcher = Watcher::new(settings.watch, requests, Arc::clone(service.metrics()));
     let followed = units.into_iter().map(|unit| {
         // A unit whose content at the start is not known is taken once. If nothing has changed, nobody notices it.
@@ -192,8 +195,9 @@ impl Reloader {
         let metrics = &self.service.metrics().all_reloads;
         metrics.failed_units.set(i64::try_from(failed).unwrap_or(i64::MAX));
         let Gathered { units, loaded, errors, lines, changes, notes } = all;
-        let has_failed = units.iter().any(|unit| unit.outcome == Outcome::Failed);
-        let outcome = if has_failed { Outcome::Failed } else { Outcome::Reloaded };
+        let has = |outcome| units.iter().any(|unit| unit.outcome == outcome);
+        let outcome = [Outcome::Failed, Outcome::Reloaded].into_iter().find(|outcome| has(*outcome));
+        let outcome = outcome.unwrap_or(Outcome::Noted);
         let reload = Reload { at_ms, cause, outcome, units, loaded, errors: lines, changes, notes };
         if reload.units.is_empty() {
             return Reloaded { reload: Arc::new(reload), errors };
@@ -226,15 +230,17 @@ impl Gathered {
         let panicked = |_| Err(Problem::new("the reload panicked", "see the panic in the log").into());
         let outcome = match taken.unwrap_or_else(panicked) {
             // The files were written anew and mean the same, which nobody has asked.
-            Ok(taken) if cause == Cause::Watch && taken.is_nothing() => {
-                followed.has_failed = false;
-                return;
-            }
-            Ok(taken) => {
+            Ok(taken) if cause == Cause::Watch && taken.is_nothing() && !followed.has_failed => return,
+            Ok(mut taken) => {
+                if followed.has_failed && taken.is_nothing() && !taken.is_noted {
+                    let line = format!("the files of {} say what is in use again", unit.as_str());
+                    tracing::info!(cause = cause.as_str(), "{line}");
+                    taken.notes.add(|| line);
+                }
                 self.loaded = taken.loaded.or(self.loaded.take());
                 self.changes.append(taken.changes);
                 self.notes.append(taken.notes);
-                Outcome::Reloaded
+                if taken.is_noted { Outcome::Noted } else { Outcome::Reloaded }
             }
             Err(problems) => {
                 self.add_errors(unit, &problems);
@@ -259,12 +265,12 @@ impl Gathered {
 
 /// Returns an error in the form that a program gets. Passwords are masked.
 fn as_data(unit: UnitName, error: &Diagnostic) -> ReloadError {
-    let has_place = error.line() > 0;
+    let (file, has_place) = (error.file(), error.line() > 0);
     let excerpt = error.lines();
     ReloadError {
         unit,
         message: masked(error.message()),
-        file: has_place.then(|| error.file().to_owned()),
+        file: (!file.is_empty()).then(|| masked(file)),
         line: has_place.then(|| error.line()),
         column: has_place.then(|| error.column()),
         excerpt: (!excerpt.is_empty()).then(|| masked(&excerpt)),

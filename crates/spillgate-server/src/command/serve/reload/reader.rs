@@ -10,8 +10,9 @@ use crate::command::terminal::Problem;
 /// answer.
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// Reads files with a time limit. If a read takes longer than its limit, no other read begins until the late one has
-/// ended. So at most one thread is blocked, even if a read never ends.
+/// Reads files with a time limit. If a read takes longer than its limit, no other read of this reader begins until the late one
+/// has ended. So at most one thread of each reader is blocked, even if a read never ends. Each unit has a reader of its own: a
+/// token on a disk that does not answer keeps no new rules out.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     /// The thread of the last read that took longer than its time limit.

@@ -7,8 +7,8 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate_service::Service;
 use spillgate_service::reloads::{Cause, LoadedCounts, UnitName};
 
-use super::reader::{READ_WITHIN, Reader};
-use super::unit::{Seen, Taken, Unit};
+use super::reader::Reader;
+use super::unit::{Kept, Seen, Taken, Unit};
 use crate::command::open::{rule_checks, rules};
 use crate::command::serve::banner::Loaded;
 use crate::command::serve::rule_changes::{limits_lost, log_lost_counts};
@@ -20,17 +20,16 @@ use crate::settings::Settings;
 pub(super) struct RulesUnit {
     service: Arc<Service>,
     settings: Settings,
-    read: Option<Result<Vec<RulesFile>, Problems>>,
+    read: Kept<Vec<RulesFile>>,
 }
 
 impl RulesUnit {
     pub(super) fn new(service: Arc<Service>, settings: Settings) -> RulesUnit {
-        RulesUnit { service, settings, read: None }
+        RulesUnit { service, settings, read: Kept::default() }
     }
 
-    fn replace(&self, files: Result<Vec<RulesFile>, Problems>, cause: Cause) -> Result<Taken, Problems> {
-        let files = files?;
-        let mut rules = self.checked(rules::parse(&self.settings, &files)?)?;
+    fn replace(&self, files: &[RulesFile], cause: Cause) -> Result<Taken, Problems> {
+        let mut rules = self.checked(rules::parse(&self.settings, files)?)?;
         let memory = self.service.limiter().store().memory();
         let before = Arc::clone(&self.service.rules());
         rules::open_sketches(&self.settings, Some(&before), &mut rules, memory)?;
@@ -73,31 +72,25 @@ impl Unit for RulesUnit {
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
         let paths = self.settings.rules.clone();
-        let read = reader.read(READ_WITHIN, move || rules::files(&paths));
-        let read = read.map_err(Problems::from).and_then(|files| files);
-        let seen = seen(&read);
-        self.read = Some(read);
-        seen
+        self.read.read(reader, move || rules::files(&paths), |files| seen(files))
     }
 
     fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
-        let Some(files) = self.read.take() else { return Ok(Taken::default()) };
-        let metrics = self.service.metrics();
-        self.replace(files, cause).inspect_err(|_| {
+        let metrics = Arc::clone(self.service.metrics());
+        let files = self.read.take();
+        let taken = files.and_then(|files| files.map_or(Ok(Taken::default()), |files| self.replace(&files, cause)));
+        taken.inspect_err(|_| {
             metrics.reload_failures.inc();
             metrics.reload_successful.set(0);
         })
     }
 
     fn forget(&mut self) {
-        self.read = None;
+        self.read.forget();
     }
 }
 
 /// Returns the hash of rules files: of their names and texts.
-pub(super) fn seen(read: &Result<Vec<RulesFile>, Problems>) -> Seen {
-    match read {
-        Ok(files) => Seen::of(files.iter().flat_map(|file| [file.name.as_bytes(), file.text.as_bytes()])),
-        Err(problems) => Seen::of_problems(problems),
-    }
+pub(super) fn seen(files: &[RulesFile]) -> Seen {
+    Seen::of(files.iter().flat_map(|file| [file.name.as_bytes(), file.text.as_bytes()]))
 }

@@ -1,20 +1,19 @@
 //! The unit of the settings file. A reload takes only two settings, `insight.keys` and `log_level`. Of the others, the
-//! log names those that have changed, and of a file with errors it names the errors: the server goes on, but would not
-//! start with this file.
+//! log names those that have changed. A file with errors fails, because the server would not start with it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use spillgate_service::Service;
-use spillgate_service::reloads::{Cause, Lines, UnitName};
+use spillgate_service::reloads::{Cause, UnitName};
 
-use super::reader::{READ_WITHIN, Reader};
-use super::unit::{Seen, Taken, Unit};
+use super::reader::Reader;
+use super::unit::{Kept, Seen, Taken, Unit};
 use crate::cli::Serve;
 use crate::command::open::settings;
 use crate::command::serve::log;
-use crate::command::terminal::{Problem, Problems};
-use crate::settings::{Resolved, SettingsFile, masked};
+use crate::command::terminal::Problems;
+use crate::settings::{Resolved, SettingsFile};
 
 /// The settings file of the server.
 pub(super) struct SettingsUnit {
@@ -22,14 +21,15 @@ pub(super) struct SettingsUnit {
     serve: Serve,
     file: PathBuf,
     resolved: Resolved,
-    read: Option<Result<SettingsFile, Problem>>,
+    read: Kept<SettingsFile>,
 }
 
 impl SettingsUnit {
     /// Returns `None` if the server has no settings file. `resolved` are the current settings.
     pub(super) fn new(service: &Arc<Service>, serve: &Serve, resolved: Resolved) -> Option<SettingsUnit> {
         let file = serve.config.clone()?;
-        Some(SettingsUnit { service: Arc::clone(service), serve: serve.clone(), file, resolved, read: None })
+        let (service, serve) = (Arc::clone(service), serve.clone());
+        Some(SettingsUnit { service, serve, file, resolved, read: Kept::default() })
     }
 
     /// Takes the settings that a reload changes.
@@ -49,10 +49,9 @@ impl SettingsUnit {
         let waiting = self.resolved.changed(later);
         if !waiting.is_empty() {
             let waiting = waiting.join(", ");
-            warn(
-                &mut taken.notes,
-                format!("settings changed and take effect at a restart, not at a reload: {waiting}"),
-            );
+            let line = format!("settings changed and take effect at a restart, not at a reload: {waiting}");
+            tracing::warn!(cause = cause.as_str(), "{line}");
+            taken.notes.add(|| line);
         }
     }
 }
@@ -63,7 +62,7 @@ impl Unit for SettingsUnit {
     }
 
     fn kept(&self) -> &'static str {
-        "the settings were not read again; the earlier settings stay in use"
+        "the earlier settings stay in use; the server would not start with the settings file as it is now"
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -72,39 +71,19 @@ impl Unit for SettingsUnit {
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
         let file = self.file.clone();
-        let read = reader.read(READ_WITHIN, move || settings::settings_file(&file)).and_then(|read| read);
-        let seen = match &read {
-            Ok(file) => Seen::of([file.text.as_bytes()]),
-            Err(problem) => Seen::of([&b"problem"[..], problem.to_string().as_bytes()]),
-        };
-        self.read = Some(read);
-        seen
+        let work = move || settings::settings_file(&file).map_err(|problem| problem.in_file(&file));
+        self.read.read(reader, work, |file| Seen::of([file.text.as_bytes()]))
     }
 
     fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
         let mut taken = Taken::default();
-        let Some(read) = self.read.take() else { return Ok(taken) };
-        let later = read.map_err(Problems::from);
-        match later.and_then(|file| settings::load_from(Some(file), &self.serve.rules, &self.serve.flags)) {
-            Ok(later) => self.replace(&later, cause, &mut taken),
-            Err(problems) => {
-                let file = Path::new(&self.file).display();
-                let note = format!("{file} has errors now: the server goes on, but would not start with it");
-                warn(&mut taken.notes, note);
-                for problem in &problems.0 {
-                    warn(&mut taken.notes, masked(&problem.one_line()));
-                }
-            }
-        }
+        let Some(file) = self.read.take()? else { return Ok(taken) };
+        let later = settings::load_from(Some(file), &self.serve.rules, &self.serve.flags)?;
+        self.replace(&later, cause, &mut taken);
         Ok(taken)
     }
 
     fn forget(&mut self) {
-        self.read = None;
+        self.read.forget();
     }
-}
-
-fn warn(notes: &mut Lines, line: String) {
-    tracing::warn!("{line}");
-    notes.add(|| line);
 }

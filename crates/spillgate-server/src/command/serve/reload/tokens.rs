@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use spillgate_admin::Access;
 use spillgate_service::reloads::{Cause, UnitName};
 
-use super::reader::{READ_WITHIN, Reader};
-use super::unit::{Seen, Taken, Unit};
+use super::reader::Reader;
+use super::unit::{Kept, Seen, Taken, Unit};
 use crate::command::open::secret_file;
 use crate::command::serve::warnings;
-use crate::command::terminal::{Problem, Problems};
+use crate::command::terminal::Problems;
 use crate::settings::Settings;
 
 /// The token that can write and the token that can only read.
@@ -20,13 +20,13 @@ type Tokens = (Option<String>, Option<String>);
 pub(super) struct TokensUnit {
     settings: Settings,
     access: Access,
-    read: Option<Result<Tokens, Problem>>,
+    read: Kept<Tokens>,
 }
 
 impl TokensUnit {
     /// Returns `None` if there are no tokens.
     pub(super) fn new(settings: &Settings, access: &Access) -> Option<TokensUnit> {
-        let unit = || TokensUnit { settings: settings.clone(), access: access.clone(), read: None };
+        let unit = || TokensUnit { settings: settings.clone(), access: access.clone(), read: Kept::default() };
         access.has_token().then(unit)
     }
 }
@@ -46,27 +46,24 @@ impl Unit for TokensUnit {
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
         let settings = self.settings.clone();
-        let read = reader.read(READ_WITHIN, move || secret_file::admin_tokens(&settings)).and_then(|read| read);
-        let seen = match &read {
+        self.read.read(
+            reader,
+            move || secret_file::admin_tokens(&settings),
             // A token that is not set differs from every token, because no token is empty.
-            Ok((write, read)) => Seen::of([write, read].map(|token| token.as_deref().unwrap_or_default().as_bytes())),
-            Err(problem) => Seen::of([&b"problem"[..], problem.to_string().as_bytes(), b""]),
-        };
-        self.read = Some(read);
-        seen
+            |(write, read)| Seen::of([write, read].map(|token| token.as_deref().unwrap_or_default().as_bytes())),
+        )
     }
 
     fn take(&mut self, cause: Cause) -> Result<Taken, Problems> {
         let mut taken = Taken::default();
-        let Some(read) = self.read.take() else { return Ok(taken) };
-        let (write, read) = read?;
+        let Some((write, read)) = self.read.take()? else { return Ok(taken) };
         let replaced = self.access.replace_tokens(write.as_deref(), read.as_deref());
         if replaced.map_err(|error| secret_file::wrong_tokens(&error))? {
             let line = "an admin token has changed in its file; the old token has no rights any more";
             tracing::info!(cause = cause.as_str(), "{line}");
             taken.changes.add(|| line.to_owned());
             if self.access.has_short_token() {
-                tracing::warn!("{}", warnings::SHORT);
+                tracing::warn!(cause = cause.as_str(), "{}", warnings::SHORT);
                 taken.notes.add(|| warnings::SHORT.to_owned());
             }
         }
@@ -74,6 +71,6 @@ impl Unit for TokensUnit {
     }
 
     fn forget(&mut self) {
-        self.read = None;
+        self.read.forget();
     }
 }

@@ -1,6 +1,5 @@
 //! Watches the folders of all units, or says that the files have to be read each second.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use spillgate_service::metrics::Metrics;
 use spillgate_service::reload_requests::ReloadRequests;
 
 use super::events::{Events, Unwatched};
-use super::folders::{FOLDERS_MAX, TooMany, folders_of};
+use super::folders::folders_of;
 use super::reader::{READ_WITHIN, Reader};
 use crate::settings::Watch;
 
@@ -18,7 +17,6 @@ pub(super) struct Watcher {
     /// What the thread of the events says "look" to.
     requests: ReloadRequests,
     events: Option<Events>,
-    watched: BTreeSet<i32>,
     /// Why a folder is not watched, as the log says it.
     trouble: Option<Unwatched>,
     reader: Reader,
@@ -27,8 +25,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn new(setting: Watch, requests: ReloadRequests, metrics: Arc<Metrics>) -> Watcher {
-        let (events, watched, trouble, reader) = (None, BTreeSet::new(), None, Reader::default());
-        Watcher { setting, requests, events, watched, trouble, reader, metrics }
+        Watcher { setting, requests, events: None, trouble: None, reader: Reader::default(), metrics }
     }
 
     /// Watches the folders of `paths`, and no others. Returns whether the files have to be polled, because of the setting
@@ -54,20 +51,45 @@ impl Watcher {
             Some(events) => events.clone(),
             None => self.events.insert(Events::start(self.requests.clone())?).clone(),
         };
-        let watched = std::mem::take(&mut self.watched);
         let work = move || match folders_of(&paths) {
-            Ok(folders) => events.watch(&folders, &watched),
-            Err(TooMany) => {
-                let why = format!("the files are in more than {FOLDERS_MAX} folders, which is too many to watch");
-                (watched, Some(Unwatched { why, help: "name the folder that has the rules" }))
-            }
+            Ok(folders) => events.watch(&folders),
+            Err(too_many) => Err(Unwatched { why: too_many.to_string(), help: "name the folder that has the rules" }),
         };
         let unread = |_| Unwatched {
             why: "the folders of the files do not answer in time".to_owned(),
             help: "check the disk or network of the files",
         };
-        let (watched, failed) = self.reader.read(READ_WITHIN, work).map_err(unread)?;
-        self.watched = watched;
-        failed.map_or(Ok(()), Err)
+        self.reader.read(READ_WITHIN, work).map_err(unread)?
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use spillgate_service::reload_requests::reload_requests;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_does_not_answer_for_a_while_leaves_no_watch_behind() {
+        let folders = [(); 2].map(|()| TempDir::new().expect("a folder can be made"));
+        let [first, second] = folders.each_ref().map(|folder| vec![folder.path().to_owned()]);
+        let (requests, _queue) = reload_requests();
+        let mut watcher = Watcher::new(Watch::On, requests, Arc::new(Metrics::default()));
+        assert!(!watcher.watch(first), "the folder is watched");
+        let events = watcher.events.clone().expect("there are events");
+        let before = events.count();
+        let (end, ended) = sync_channel::<()>(0);
+        let late = watcher.reader.read(Duration::ZERO, move || ended.recv());
+        assert!(late.is_err() && watcher.watch(second.clone()), "nothing can be watched now");
+        drop(end);
+        while watcher.watch(second.clone()) {
+            thread::yield_now();
+        }
+        assert_eq!(events.count(), before);
     }
 }
