@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::cli_support::Folder;
-use crate::tls::support::folder;
+use crate::support::http;
+use crate::tls::support::{folder, reload, replace, serve};
 
 /// Runs openssl in the folder.
 fn openssl(folder: &Folder, arguments: &str) {
@@ -114,4 +115,60 @@ fn settings_that_contradict_each_other_are_refused() {
         assert_eq!(output.code, 2, "{arguments}: {}", output.stderr);
         assert!(output.stderr.contains(message), "{arguments}: {}", output.stderr);
     }
+}
+
+/// Asserts that a text has no part of a key, neither as it is written nor as the numbers of its bytes.
+fn assert_hides(key: &str, text: &str) {
+    let base64: String = key.lines().filter(|line| !line.starts_with('-')).collect();
+    for part in base64.as_bytes().chunks_exact(6) {
+        let numbers = part.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+        let written = String::from_utf8_lossy(part);
+        assert!(!text.contains(&*written) && !text.contains(&numbers), "{written} is shown: {text}");
+    }
+}
+
+/// The errors of the library repeat the line that is wrong, and such a key is one line.
+#[test]
+fn a_key_without_its_line_breaks_is_shown_nowhere() {
+    let (folder, _authority) = folder();
+    let key = std::fs::read_to_string(folder.path("server.key")).expect("the file exists");
+    folder.write("joined.key", &key.replace('\n', ""));
+    folder.write("spaces.key", &key.replace('\n', " "));
+    folder.write("escaped.key", &key.replace('\n', "\\n"));
+    folder.write("cut.key", &key.replace('\n', "")[..80]);
+    let store = "--store rediss://127.0.0.1:1 --store-expected-nodes 2";
+    for wrong in ["joined.key", "spaces.key", "escaped.key", "cut.key"] {
+        for arguments in [
+            format!("serve rules.yaml --tls-cert server.pem --tls-key {wrong}"),
+            format!("serve rules.yaml --tls-cert {wrong} --tls-key server.key"),
+            format!("serve rules.yaml --tls-cert server.pem --tls-key server.key --tls-client-ca {wrong}"),
+            format!("serve rules.yaml {store} --store-tls-cert server.pem --store-tls-key {wrong}"),
+            format!("serve rules.yaml {store} --store-tls-cert {wrong} --store-tls-key server.key"),
+            format!("doctor --store rediss://127.0.0.1:1 --store-tls-cert server.pem --store-tls-key {wrong}"),
+            format!("doctor --json --store rediss://127.0.0.1:1 --store-tls-ca {wrong}"),
+            format!("blocks --admin https://127.0.0.1:1 --ca {wrong}"),
+        ] {
+            let output = folder.run(&arguments);
+            let printed = output.stdout + &output.stderr;
+            assert!(output.code == 2 || output.code == 3, "{arguments}: {printed}");
+            assert!(printed.contains("line breaks are lost"), "{arguments}: {printed}");
+            assert_hides(&key, &printed);
+        }
+        let peers = format!(
+            "regions: {{name: eu, default: each, peers: {{us: {{url: 'rediss://127.0.0.1:2', tls: {{cert: server.pem, key: {wrong}}}}}}}}}\n\
+             store: {{url: 'redis://127.0.0.1:1', expected_nodes: 2}}\nrules: [rules.yaml]\n"
+        );
+        folder.write("regions.yaml", &peers);
+        let output = folder.run("validate --config regions.yaml");
+        assert!(output.code == 2 && output.stderr.contains("line breaks are lost"), "{output:?}");
+        assert_hides(&key, &output.stderr);
+    }
+    let server = serve(&folder, &[]);
+    replace(&folder, "joined.key", "server.key");
+    let answer = reload(&server);
+    assert!(answer.contains("line breaks are lost"), "{answer}");
+    assert_hides(&key, &answer);
+    assert_hides(&key, &http::get(server.admin(), "/reloads", &[]).body);
+    server.process.logged("line breaks are lost");
+    assert_hides(&key, &server.process.stderr().join("\n"));
 }

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use spillgate_redis::pem_fault;
 use tokio_rustls::rustls::crypto::ring::sign::any_supported_type;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -82,7 +83,7 @@ pub(crate) fn authorities_of(path: &Path, setting: &str, pem: &[u8]) -> Result<A
 /// Reads the certificates of a file, of which there is at least one.
 fn certificates(path: &Path, setting: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|error| wrong_pem(path, setting, &error.to_string()))?;
+    let found = found.map_err(|_| wrong_pem(path, setting, pem))?;
     if !found.is_empty() {
         return Ok(found);
     }
@@ -119,7 +120,7 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<std::sync::Arc<dyn tokio_rustl
         let help = "`tls.key` has to be a file with a line such as -----BEGIN PRIVATE KEY-----. From DER: openssl pkey -inform der -in FILE";
         return Err(Problem::new(format!("{name} has no private key in PEM"), help));
     }
-    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| wrong_pem(path, "tls.key", &error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| wrong_pem(path, "tls.key", pem))?;
     any_supported_type(&key)
         .map_err(|_| Problem::new(format!("the key in {name} is of a kind or size that the server cannot use"), KINDS))
 }
@@ -128,9 +129,13 @@ fn has(pem: &[u8], text: &str) -> bool {
     pem.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-fn wrong_pem(path: &Path, setting: &str, why: &str) -> Problem {
-    let help = format!("write the file of `{setting}` again: it is damaged, or was read while a program wrote it");
-    Problem::new(format!("{} is not valid PEM: {why}", path.display()), help)
+/// Returns the problem of a text that is not valid PEM, without any part of the text, which can be a private key.
+fn wrong_pem(path: &Path, setting: &str, pem: &[u8]) -> Problem {
+    let help = format!(
+        "write the file of `{setting}` again: it is damaged, was read while a program wrote it, or lost its line breaks on the \
+         way, for example in a variable, or in YAML without `|`"
+    );
+    Problem::new(format!("{} is not valid PEM: {}", path.display(), pem_fault(pem)), help)
 }
 
 fn validity(certificate: &CertificateDer<'_>, path: &Path) -> Result<Validity, Problem> {
