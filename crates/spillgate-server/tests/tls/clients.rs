@@ -1,6 +1,8 @@
 //! Certificates of clients: who may connect, and what the log says about them.
 
-use crate::cli_support::Folder;
+use crate::cli_support::{Folder, command};
+use crate::support::http;
+use crate::support::process::Process;
 use crate::support::spillgate::Spillgate;
 use crate::tls::support::{
     Authority, call, curl, ended, failed, folder, metric, s_client, self_signed, serve_with_client_ca, status,
@@ -99,4 +101,38 @@ fn a_write_has_the_name_of_its_client_and_a_certificate_is_no_token() {
         curl(&folder, &url, &["--cacert", "ca.pem", token[0], token[1]]).is_err(),
         "a token does not replace a certificate"
     );
+}
+
+/// A kubelet asks `health` without TLS, and restarts a server whose probe fails.
+#[test]
+fn the_health_listener_has_no_tls_and_wants_no_certificate() {
+    let folder = clients();
+    let tls = "--tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem";
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (cert, key, ca) = (path("server.pem"), path("server.key"), path("ca.pem"));
+    let arguments = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca, "--health", "127.0.0.1:0"];
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    assert!(status(&folder, server.admin(), &[]).is_err(), "admin wants a certificate");
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(http::get(server.health(), path, &[]).status, 200, "{path}");
+    }
+    let health = server.health().to_string();
+    for (arguments, variable) in [(&["health", &health][..], ""), (&["health"], &*health)] {
+        let asked = folder.run_with(arguments, &[("SPILLGATE_HEALTH", variable)]);
+        assert_eq!(asked.code, 0, "{asked:?}");
+    }
+    let memory = |listeners: &str| {
+        let all = format!("serve --show-settings --json --health 127.0.0.1:0 {tls} {listeners}");
+        let shown: serde_json::Value = serde_json::from_str(&folder.run(&all).stdout).expect("it is JSON");
+        shown["memory_of_clients"]["value"].clone()
+    };
+    assert_eq!(memory(""), memory("--tls-listeners http,grpc,admin"));
+    let mut command = command(&folder.path("."));
+    command.args(["serve", "rules.yaml", "--http", "off", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let server = Process::start("spillgate", command.args(arguments).args(["--watch", "off"]));
+    let lines: Vec<_> = (0..5).filter_map(|_| server.line()).collect();
+    let line =
+        |name: &str| lines.iter().find(|line| line.trim_start().starts_with(name)).expect("it is listed").trim_end();
+    assert!(line("grpc").ends_with(", TLS with client certificates"), "{lines:?}");
+    assert!(!line("health").contains("TLS"), "{lines:?}");
 }
