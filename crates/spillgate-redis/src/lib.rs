@@ -66,6 +66,8 @@ pub use command::request::{Decoded, ScriptCall, supports};
 pub use command::script::{SCRIPT_COMMANDS, Script};
 pub use command::state_codec::decode_state;
 pub use command::transaction::TRANSACTION_COMMANDS;
+#[doc(hidden)]
+pub use connect::tls::pem_fault;
 pub use error::{Cause, Error};
 pub use give_back::LATE_HITS_BYTES;
 pub use lists::{LIST_COMMANDS, ListEntry, ListWrite};

@@ -482,20 +482,24 @@ fn a_folder_that_cannot_be_watched_is_polled_and_the_log_says_why() {
 /// A mount of a single file, as Kubernetes makes it for `subPath`.
 #[test]
 fn the_doctor_finds_files_that_are_mounted_alone() {
-    let settings = "rules: [rules]\nadmin_token_file: token\n";
+    let settings = "rules: [rules]\nadmin_token_file: token\ntls: {cert: c.pem, key: c.key, client_ca: ca.pem}\n";
     let folder = Folder::new(&[
         ("new.yaml", &rules(6)),
         ("rules/a.yaml", &rules(5)),
         ("s.yaml", settings),
         ("token", "the-write-token-of-this-test\n"),
+        ("c.pem", ""),
+        ("c.key", ""),
+        ("ca.pem", ""),
     ]);
-    let mounts = "mount --bind new.yaml rules/a.yaml && mount --bind new.yaml token";
+    let alone = ["c.key", "c.pem", "ca.pem", "rules/a.yaml", "s.yaml", "token"];
+    let mounts = alone.map(|file| format!("mount --bind {file} {file}")).join(" && ");
     let run = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["-Urm", "sh", "-c", script, env!("CARGO_BIN_EXE_spillgate")]).current_dir(folder.path("."));
         command.output().ok()
     };
-    if !run(mounts).is_some_and(|output| output.status.success()) {
+    if !run(&mounts).is_some_and(|output| output.status.success()) {
         eprintln!("skipped: this machine has no user namespaces in which a file can be mounted");
         return;
     }
@@ -505,7 +509,20 @@ fn the_doctor_finds_files_that_are_mounted_alone() {
     let findings = report["findings"].as_array().expect("there is a list");
     let mut found: Vec<_> = findings.iter().filter_map(|finding| finding["found"].as_str()).collect();
     found.sort_unstable();
-    assert_eq!(found.len(), 2, "{report}");
-    assert!(found[0].contains("/rules/a.yaml is mounted alone") && found[1].contains("/token is mounted alone"));
+    assert_eq!(found.len(), alone.len(), "{report}");
+    for (found, file) in found.iter().zip(alone) {
+        assert!(found.contains(&format!("/{file} is mounted alone")), "{report}");
+    }
     assert!(findings[0]["help"].as_str().is_some_and(|help| help.contains("subPath")), "{report}");
+}
+
+#[test]
+fn the_doctor_of_a_server_without_a_store_examines_its_files() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "rules: [rules.yaml]\n")]);
+    let good = folder.run("doctor --config s.yaml");
+    let expected =
+        "store memory\n  ok  files  no file is mounted alone, so the server sees every change\n\nall is well\n";
+    assert_eq!((good.code, &*good.stdout), (0, expected), "{good:?}");
+    let nothing = folder.run("doctor");
+    assert!(nothing.code == 2 && nothing.stderr.contains("the store is memory"), "{nothing:?}");
 }

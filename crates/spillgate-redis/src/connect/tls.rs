@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _, SectionKind};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
@@ -54,9 +54,10 @@ impl TlsClient {
         let config = match &tls.client {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => {
-                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
-                builder.with_client_auth_cert(chain.map_err(invalid)?, key).map_err(invalid::<TlsError>)?
+                let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+                let certificates = certificates.map_err(|_| wrong_pem("the certificate of the client", chain))?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| wrong_pem("the key of the client", key))?;
+                builder.with_client_auth_cert(certificates, key).map_err(invalid::<TlsError>)?
             }
         };
         let name = tls.server_name.as_deref().map(server_name).transpose()?;
@@ -113,7 +114,7 @@ impl Verifier {
         match &tls.ca {
             Some(pem) => {
                 for certificate in CertificateDer::pem_slice_iter(pem) {
-                    let certificate = certificate.map_err(invalid)?;
+                    let certificate = certificate.map_err(|_| wrong_pem("the certificate of the authority", pem))?;
                     roots.add(certificate.clone()).map_err(invalid)?;
                     named.push(certificate);
                 }
@@ -195,4 +196,70 @@ impl ServerCertVerifier for Verifier {
 /// Returns the error for a certificate or a key that cannot be used.
 fn invalid<E: fmt::Display>(error: E) -> Error {
     Error::new(StoreErrorKind::Other, error.to_string())
+}
+
+fn wrong_pem(what: &str, pem: &[u8]) -> Error {
+    invalid(format!("{what} is not valid PEM: {}", pem_fault(pem)))
+}
+
+/// Says what is wrong with a text that is not valid PEM, in words that have no part of the text. The errors of the library
+/// have whole lines of it, and a private key without its line breaks is one line.
+#[doc(hidden)] // Only for the server, which reads such files too.
+#[must_use]
+pub fn pem_fault(pem: &[u8]) -> &'static str {
+    let begins = |line: &[u8]| line.starts_with(BEGIN);
+    // Whether anything follows the label, which ends with five dashes.
+    let goes_on = |line: &[u8]| {
+        let rest = &line[BEGIN.len()..];
+        rest.windows(5).position(|part| part == b"-----").is_some_and(|end| !rest[end + 5..].trim_ascii().is_empty())
+    };
+    if pem.split(|byte| matches!(byte, b'\n' | b'\r')).any(|line| begins(line) && goes_on(line)) {
+        return "text follows its -----BEGIN ...----- on the same line, so its line breaks are lost";
+    }
+    match <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).find_map(Result::err) {
+        Some(PemError::IllegalSectionStart { .. }) => "a line -----BEGIN is not complete",
+        Some(PemError::MissingSectionEnd { .. }) => "a line -----BEGIN has no line -----END with the same name",
+        Some(PemError::Base64Decode(_)) => "what is between its lines -----BEGIN and -----END is not Base64",
+        _ => "no line begins with -----BEGIN and the name of what is needed",
+    }
+}
+
+const BEGIN: &[u8] = b"-----BEGIN ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fault_of_a_text_is_named_without_any_part_of_the_text() {
+        let whole = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0c2VjcmV0\n-----END PRIVATE KEY-----\n";
+        let of = |text: &str| pem_fault(text.as_bytes());
+        for (text, part) in [
+            (whole.replace('\n', ""), "line breaks are lost"),
+            (whole.replace('\n', " "), "line breaks are lost"),
+            (whole.replace('\n', "\\n"), "line breaks are lost"),
+            (whole.replacen('\n', "", 1), "line breaks are lost"),
+            (whole[..40].replace('\n', ""), "line breaks are lost"),
+            (whole[..20].to_owned(), "is not complete"),
+            (whole[..40].to_owned(), "has no line -----END"),
+            (whole.replace("END PRIVATE", "END"), "has no line -----END"),
+            (whole.replace("c2Vj", "c2V!"), "is not Base64"),
+            (whole.to_owned(), "the name of what is needed"),
+            (String::new(), "the name of what is needed"),
+        ] {
+            assert!(of(&text).contains(part), "{text}: {}", of(&text));
+        }
+        let lost = whole.replace('\n', "");
+        let tls = |ca: Option<&str>, client: Option<&str>| Tls {
+            ca: ca.map(|text| text.as_bytes().to_vec()),
+            client: client.map(|text| (text.as_bytes().to_vec(), text.as_bytes().to_vec())),
+            ..Tls::default()
+        };
+        let key_only = Tls { client: Some((Vec::new(), lost.clone().into_bytes())), ..Tls::default() };
+        for tls in [tls(Some(&lost), None), tls(None, Some(&lost)), key_only] {
+            let error = TlsClient::new(&tls).err().expect("the text is wrong").detail().to_owned();
+            assert!(error.contains("line breaks are lost") && !error.contains("c2Vj"), "{error}");
+            assert!(!error.contains("99, 50, 86, 106"), "the same as numbers: {error}");
+        }
+    }
 }

@@ -12,7 +12,9 @@ use super::DEFAULT_ADMIN;
 use super::arguments::{
     allow_unmatched_argument, descriptor_argument, domain_argument, entries, json_argument, optional_domain_argument,
 };
-use super::verb::{Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RegionAction, RuleName};
+use super::verb::{
+    Admin, AdminAction, BlockedEntry, CallerValue, Entries, ExplainedRequest, RegionAction, RuleName, TlsFiles,
+};
 
 /// The exit codes of commands that can fail only as the listener fails.
 const EXIT_CODES: &str = "Exit codes:
@@ -57,11 +59,28 @@ pub(super) fn has_server(matches: &ArgMatches) -> bool {
     matches.value_source("server") == Some(ValueSource::CommandLine)
 }
 
-pub(super) fn ca_argument() -> Arg {
-    Arg::new("ca").long("ca").value_name("FILE").value_parser(value_parser!(PathBuf)).help(
-        "File (PEM) with the authority of the server's certificate, for https. Without it, the authorities of the system \
-         [env: SPILLGATE_ADMIN_CA]",
-    )
+/// Returns the arguments for addresses with `https`. The argument `--key` of `block` is something else.
+pub(super) fn tls_arguments() -> [Arg; 3] {
+    let file =
+        |name, help| Arg::new(name).long(name).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help);
+    [
+        file(
+            "ca",
+            "File (PEM) with the authority of the server's certificate, for https. Without it, the authorities of the system \
+             [env: SPILLGATE_ADMIN_CA]",
+        ),
+        file(
+            "client-cert",
+            "File (PEM) with the certificate of this client, for a listener that wants one (tls.client_ca) \
+             [env: SPILLGATE_ADMIN_CLIENT_CERT]",
+        ),
+        file("client-key", "File (PEM) with the private key of this certificate [env: SPILLGATE_ADMIN_CLIENT_KEY]"),
+    ]
+}
+
+pub(super) fn tls_files(matches: &ArgMatches) -> TlsFiles {
+    let file = |name| matches.get_one(name).cloned();
+    TlsFiles { ca: file("ca"), cert: file("client-cert"), key: file("client-key") }
 }
 
 pub(super) fn token_file_argument() -> Arg {
@@ -81,7 +100,7 @@ fn command(name: &'static str, about: &'static str, examples: &[&str], exit_code
 fn with_server(command: Command) -> Command {
     command
         .arg(server_argument())
-        .arg(ca_argument())
+        .args(tls_arguments())
         .arg(token_file_argument())
         .arg(json_argument("Print the answer of the server as JSON"))
 }
@@ -370,8 +389,7 @@ pub(super) fn read(name: &str, matches: &ArgMatches) -> Option<Admin> {
     };
     let server = text("server").filter(|_| has_server(matches));
     let token_file = matches.get_one("admin-token-file").cloned();
-    let ca = matches.get_one("ca").cloned();
-    Some(Admin { server, ca, token_file, json: matches.get_flag("json"), action })
+    Some(Admin { server, tls: tls_files(matches), token_file, json: matches.get_flag("json"), action })
 }
 
 /// Reads a request in JSON. The server checks its members.

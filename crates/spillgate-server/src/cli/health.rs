@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::admin::{tls_arguments, tls_files};
 use super::arguments::json_argument;
 use super::verb::Health;
 
@@ -17,11 +18,12 @@ pub(super) fn command() -> Command {
         .after_help(format!(
             "Examples:\n  spillgate health\n  spillgate health http://127.0.0.1:8090 --live\n  \
              spillgate health unix:/run/spillgate/health.sock --json\n  \
+             spillgate health https://localhost:6070 --ca ca.pem\n  \
              and in a Dockerfile: HEALTHCHECK CMD [\"/spillgate\", \"health\"]\n\n{EXIT_CODES}"
         ))
         .arg(Arg::new("URL").help(
-            "A health, HTTP or admin listener: http://HOST:PORT or unix:/path. Without it: the address in SPILLGATE_HEALTH, then \
-             SPILLGATE_ADMIN_URL, then http://127.0.0.1:6070",
+            "A health, HTTP or admin listener: http://HOST:PORT, https://HOST:PORT (if it has TLS) or unix:/path. Without it: the address in \
+             SPILLGATE_HEALTH, then SPILLGATE_ADMIN_URL, then http://127.0.0.1:6070",
         ))
         .arg(
             Arg::new("live")
@@ -29,9 +31,15 @@ pub(super) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Ask only whether the server answers (/healthz instead of /readyz)"),
         )
+        .args(tls_arguments())
         .arg(json_argument("Print one line of JSON"))
 }
 
 pub(super) fn read(matches: &ArgMatches) -> Health {
-    Health { server: matches.get_one("URL").cloned(), live: matches.get_flag("live"), json: matches.get_flag("json") }
+    Health {
+        server: matches.get_one("URL").cloned(),
+        tls: tls_files(matches),
+        live: matches.get_flag("live"),
+        json: matches.get_flag("json"),
+    }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::admin::{ca_argument, has_server, rule_argument, server_argument, token_file_argument};
+use super::admin::{has_server, rule_argument, server_argument, tls_arguments, tls_files, token_file_argument};
 use super::arguments::{json_argument, optional_domain_argument};
 use super::verb::Insight;
 
@@ -35,7 +35,7 @@ pub(super) fn command() -> Command {
             "Admin listener of a server: http://HOST:PORT, https://HOST:PORT or unix:/path. Repeat the flag for several servers \
              [env: SPILLGATE_ADMIN_URL, for one server]",
         ))
-        .arg(ca_argument())
+        .args(tls_arguments())
         .arg(token_file_argument())
         .arg(json_argument("Print one line of JSON"))
 }
@@ -43,7 +43,7 @@ pub(super) fn command() -> Command {
 pub(super) fn read(matches: &ArgMatches) -> Insight {
     Insight {
         admin: matches.get_many("server").into_iter().flatten().filter(|_| has_server(matches)).cloned().collect(),
-        ca: matches.get_one("ca").cloned(),
+        tls: tls_files(matches),
         admin_token_file: matches.get_one("admin-token-file").cloned(),
         rule: matches.get_one("RULE").cloned(),
         domain: matches.get_one("domain").cloned(),

@@ -24,7 +24,7 @@ use crate::settings::{KEYS, Key, masked};
 use arguments::{config_argument, json_argument, paths, rules_argument};
 pub use verb::{
     Admin, AdminAction, BlockedEntry, CallerValue, Check, Doctor, Entries, ExplainedRequest, Health, Insight, KeyNames,
-    RegionAction, Replay, RuleName, Serve, Setting, Size, Validate, Verb,
+    RegionAction, Replay, RuleName, Serve, Setting, Size, TlsFiles, Validate, Verb,
 };
 
 /// The address of the admin listener if the settings do not change it.

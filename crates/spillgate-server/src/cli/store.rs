@@ -116,13 +116,13 @@ pub(super) fn doctor_command() -> Command {
         .about("Find what is wrong with a shared store, and say how to fix it")
         .long_about(
             "Find what is wrong with a shared store, and say how to fix it.\n\n\
-             It examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
+             Of the store, it examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
              the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
              the scripts on keys of its own, and then removes these keys. It changes nothing else.\n\n\
              If the settings name other regions, it also examines whether each of their stores can be reached and charged, and \
              agrees in what has to be the same. It charges one unit of a key of its own there, which ends within a minute.\n\n\
-             With a settings file, it finds rules, tokens and settings files that are mounted alone (subPath in Kubernetes). The \
-             server never sees a new version of such a file.",
+             With a settings file, it finds files that the settings name and that are mounted alone (subPath in Kubernetes), and the \
+             settings file itself. The server never sees a new version of such a file. If the store is memory, this is all.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \

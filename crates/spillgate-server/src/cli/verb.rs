@@ -108,9 +108,20 @@ pub struct Doctor {
 pub struct Health {
     /// The address of a listener, if the command line has it.
     pub server: Option<String>,
+    pub tls: TlsFiles,
     /// Whether the command asks only whether the server answers.
     pub live: bool,
     pub json: bool,
+}
+
+/// The files for addresses with `https` that the command line names. The environment can name the others.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    /// The authorities of the server's certificate.
+    pub ca: Option<PathBuf>,
+    /// The certificate of this client, and its key.
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// `spillgate insight`
@@ -118,8 +129,7 @@ pub struct Health {
 pub struct Insight {
     /// The addresses of admin listeners. Empty if the command line has none.
     pub admin: Vec<String>,
-    /// The file with the authorities for addresses with `https`.
-    pub ca: Option<PathBuf>,
+    pub tls: TlsFiles,
     pub admin_token_file: Option<PathBuf>,
     /// The only rule that is shown.
     pub rule: Option<String>,
@@ -135,8 +145,7 @@ pub struct Insight {
 pub struct Admin {
     /// The address of the admin listener, if the command line has it.
     pub server: Option<String>,
-    /// The file with the authorities for an address with `https`.
-    pub ca: Option<PathBuf>,
+    pub tls: TlsFiles,
     pub token_file: Option<PathBuf>,
     pub json: bool,
     pub action: AdminAction,

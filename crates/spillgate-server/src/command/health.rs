@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::admin::client::{self, Admin, Request};
+use super::admin::client::{self, Admin, Request, TlsOptions};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Terminal, clean};
 use crate::cli::Health;
 
@@ -21,7 +21,9 @@ const VARIABLE: &str = "SPILLGATE_HEALTH";
 const ANSWER_CHARS: usize = 500;
 
 pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
-    let server = match address(health.server.as_deref(), std::env::var(VARIABLE).ok().as_deref()) {
+    let variable = std::env::var(VARIABLE).ok();
+    let tls = TlsOptions::new(&health.tls);
+    let server = match tls.and_then(|tls| address(health.server.as_deref(), variable.as_deref(), &tls)) {
         Ok(server) => server,
         Err(problem) => {
             Problems::from(problem).print(health.json, terminal);
@@ -52,15 +54,19 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
 
 /// Returns the address of the server: of the command line, of the variable of the setting `health`, or that of the other
 /// commands for operators.
-fn address(url: Option<&str>, variable: Option<&str>) -> Result<Admin, Problem> {
+fn address(url: Option<&str>, variable: Option<&str>, tls: &TlsOptions) -> Result<Admin, Problem> {
     match (url, variable) {
-        (Some(url), _) => Admin::parse(url, client::authorities(None).as_deref()).map_err(|_| {
-            Problem::new(format!("`{url}` is no address of a listener"), "write http://HOST:PORT or unix:/path")
-        }),
-        (None, None | Some("" | "off" | "false" | "no")) => client::address(None, client::authorities(None).as_deref()),
+        (Some(url), _) => match Admin::read(url, tls) {
+            Some(admin) => tls.check(admin),
+            None => {
+                let help = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
+                Err(Problem::new(format!("`{url}` is no address of a listener"), help))
+            }
+        },
+        (None, None | Some("" | "off" | "false" | "no")) => client::address(None, tls),
         (None, Some(listen)) => match (listen.parse(), listen.starts_with("unix:")) {
-            (Ok(address), _) => Ok(Admin::Tcp(reachable(address).to_string())),
-            (Err(_), true) => Admin::parse(listen, None),
+            (Ok(address), _) => tls.check(Admin::Tcp(reachable(address).to_string())),
+            (Err(_), true) => Admin::parse(listen, tls),
             (Err(_), false) => {
                 let message = format!("`{listen}` in {VARIABLE} is not an address to listen on");
                 Err(Problem::new(message, "write an IP address and a port (0.0.0.0:8090), unix:/path, or off"))
@@ -86,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_address_is_that_of_the_command_line_or_of_the_health_listener() {
-        let of = |url, variable| address(url, variable).map(|admin| admin.to_string()).ok();
+        let of = |url, variable| address(url, variable, &TlsOptions::default()).map(|admin| admin.to_string()).ok();
         for (url, variable, expected) in [
             (Some("http://10.0.0.1:1"), Some("0.0.0.0:8090"), "http://10.0.0.1:1"),
             (None, Some("0.0.0.0:8090"), "http://127.0.0.1:8090"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use spillgate::rules::{Diagnostic, Rules, Severity};
 
-use super::open::{rule_checks, rules, secret_file, settings, store};
+use super::open::{listener_tls, rule_checks, rules, secret_file, settings, store};
 use super::shared_limits::{self, SharedLimit};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json};
 use crate::cli::Validate;
@@ -20,6 +20,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
             let (rules, files) = rules::load(&settings)?;
             store::check_settings(&settings)?;
             secret_file::admin_access(&settings)?;
+            listener_tls::check_settings(&settings)?;
             rule_checks::check_for_server(&settings, &rules)?;
             Ok((rule_checks::notes(&settings, &rules), shared_limits::of(&settings, &rules), rules, files))
         });

@@ -153,8 +153,8 @@ where
                 static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
                 warn_at_times(
                     &WARNED_AT,
-                    "a client speaks TLS to a listener without TLS (http or admin): use http:// there, or give this listener TLS with the \
-                     setting `tls.cert`",
+                    "a client speaks TLS to a listener without TLS (http, admin or health): use http:// there. The setting `tls.cert` gives \
+                     TLS to http and admin",
                 );
             }
             if let Some((mut io, begin)) = self.io.take() {

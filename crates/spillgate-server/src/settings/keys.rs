@@ -120,7 +120,8 @@ pub const KEYS: &[Key] = &[
         "File (PEM) with the private key of this certificate, without a password: ECDSA P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits",
         |s, v| s.tls.key = Some(v.path_buf()?)),
     key!("tls.listeners", List "NAMES", "",
-        "The listeners with TLS: http, grpc, admin. Without this setting, each that has a TCP address. Unix sockets have no TLS",
+        "The listeners with TLS: http, grpc, admin. Without this setting, each of these that has a TCP address. Unix sockets and health have \
+         no TLS",
         |s, v| s.tls.listeners = Some(v.listener_names()?)),
     key!("tls.client_ca", One "FILE", "",
         "File (PEM) with the certificates of the authorities that sign the certificates of clients. With it, each client needs such a \

@@ -5,6 +5,7 @@
 
 mod changed;
 mod error;
+mod files;
 mod keys;
 mod parts;
 mod regions;
@@ -35,7 +36,7 @@ pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::{has_store_password, masked, masked_message};
 pub use store::{Store, StoreTls, StoreUrl};
 pub use tls::ListenerTls;
-pub(crate) use unknown::{ADMIN_CA_VARIABLE, ADMIN_URL_VARIABLE};
+pub(crate) use unknown::{ADMIN_TLS_VARIABLES, ADMIN_URL_VARIABLE};
 
 /// All settings, after they were checked.
 ///

@@ -7,6 +7,10 @@ use super::error::SettingError;
 use super::values::Value;
 use crate::listener::{ClientPattern, Listen};
 
+/// The listeners that can have TLS. Probes and Prometheus ask `health`, and they trust no authority of the operator and
+/// send no certificate.
+const LISTENERS: [&str; 3] = ["http", "grpc", "admin"];
+
 /// TLS on the listeners. Without `cert`, no listener has TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListenerTls {
@@ -14,7 +18,7 @@ pub struct ListenerTls {
     pub cert: Option<PathBuf>,
     /// The file with the key of this certificate.
     pub key: Option<PathBuf>,
-    /// The listeners with TLS. `None` means each that has a TCP address.
+    /// The listeners with TLS. `None` means each of [`LISTENERS`] that has a TCP address.
     pub listeners: Option<Vec<&'static str>>,
     /// The file with the authorities that sign the certificates of clients.
     pub client_ca: Option<PathBuf>,
@@ -34,6 +38,7 @@ impl Settings {
             |(name, listen): &(&str, Option<&Listen>)| *name == listener && matches!(listen, Some(Listen::Tcp(_)));
         let is_named = |names: &Vec<&str>| names.contains(&listener);
         self.tls.cert.is_some()
+            && LISTENERS.contains(&listener)
             && self.tls.listeners.as_ref().is_none_or(is_named)
             && self.listeners().iter().any(is_tcp)
     }
@@ -51,7 +56,7 @@ impl Settings {
 impl Value<'_> {
     /// Reads names of listeners: `[grpc, http]`.
     pub(super) fn listener_names(&self) -> Result<Vec<&'static str>, SettingError> {
-        let words = [("http", "http"), ("grpc", "grpc"), ("admin", "admin")];
+        let words = LISTENERS.map(|name| (name, name));
         self.items()?.iter().map(|item| item.word(&words)).collect()
     }
 

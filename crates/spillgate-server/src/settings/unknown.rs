@@ -17,8 +17,10 @@ const REMOVED: [(&str, &str); 1] = [(
 /// setting `admin` says where a server listens, and that is no URL.
 pub(crate) const ADMIN_URL_VARIABLE: &str = "SPILLGATE_ADMIN_URL";
 
-/// The environment variable with the file of the authorities for an address with `https`, which is no setting either.
-pub(crate) const ADMIN_CA_VARIABLE: &str = "SPILLGATE_ADMIN_CA";
+/// The environment variables with the files for an address with `https`, which are no settings either: the authorities of the
+/// server's certificate, and the certificate of the client with its key.
+pub(crate) const ADMIN_TLS_VARIABLES: [&str; 3] =
+    ["SPILLGATE_ADMIN_CA", "SPILLGATE_ADMIN_CLIENT_CERT", "SPILLGATE_ADMIN_CLIENT_KEY"];
 
 /// Returns the error about the unknown key `name` below `prefix`. The key is written at `at`.
 pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> SettingError {
@@ -56,8 +58,10 @@ pub(super) fn unknown_key(prefix: &str, name: &str, at: At) -> SettingError {
 
 /// Returns how to fix an unknown variable, or `None` if the variable does not look like a mistyped setting.
 pub(super) fn variable_help(variable: &str) -> Option<String> {
-    let bare =
-        variable.strip_prefix("SPILLGATE_").filter(|_| ![ADMIN_URL_VARIABLE, ADMIN_CA_VARIABLE].contains(&variable))?;
+    if variable == ADMIN_URL_VARIABLE || ADMIN_TLS_VARIABLES.contains(&variable) {
+        return None;
+    }
+    let bare = variable.strip_prefix("SPILLGATE_")?;
     if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {
         let (path, flag) = (key.path, key.flag());
         return Some(format!("put the secret into a file and name the file: {}, `{path}` or --{flag}", key.variable()));

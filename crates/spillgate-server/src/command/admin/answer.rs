@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::client::{self, Admin, HELP, Request, token};
+use super::client::{self, Admin, HELP, Request, TlsOptions, token};
 use crate::cli::Admin as Arguments;
 use crate::command::terminal::{EXIT_DENIED, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, clean};
 
@@ -43,8 +43,8 @@ struct Refusal {
 
 impl Server {
     pub(super) fn new(arguments: &Arguments) -> Result<Server, Failure> {
-        let ca = client::authorities(arguments.ca.as_deref());
-        let admin = client::address(arguments.server.as_deref(), ca.as_deref()).map_err(usage)?;
+        let tls = TlsOptions::new(&arguments.tls).map_err(usage)?;
+        let admin = client::address(arguments.server.as_deref(), &tls).map_err(usage)?;
         let token = token(arguments.token_file.as_deref()).map_err(usage)?;
         Ok(Server { admin, token, json: arguments.json })
     }

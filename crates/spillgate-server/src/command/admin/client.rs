@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::tls;
-use crate::cli::DEFAULT_ADMIN;
+use crate::cli::{DEFAULT_ADMIN, TlsFiles};
 use crate::command::open::secret_file;
 use crate::command::terminal::Problem;
 use crate::runtime::block_on;
-use crate::settings::{ADMIN_CA_VARIABLE, ADMIN_URL_VARIABLE};
+use crate::settings::{ADMIN_TLS_VARIABLES, ADMIN_URL_VARIABLE};
 
 /// A server has to answer within this time.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,11 +33,53 @@ const MAX_BYTES: usize = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::command) enum Admin {
     Tcp(String),
-    /// An address whose listener has TLS, and the file with the authorities that may have signed its certificate. `None`
-    /// means those of the system.
-    Tls(String, Option<PathBuf>),
+    /// An address whose listener has TLS.
+    Tls(String, TlsOptions),
     Unix(PathBuf),
 }
+
+/// What a command uses for addresses with `https`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::command) struct TlsOptions {
+    /// The file with the authorities that may have signed the server's certificate. `None` means those of the system.
+    pub(super) ca: Option<PathBuf>,
+    /// The files with the certificate of the client, and with its key.
+    pub(super) client: Option<(PathBuf, PathBuf)>,
+    /// A flag of the command line about TLS, if there is one.
+    flag: Option<&'static str>,
+}
+
+impl TlsOptions {
+    /// Returns the files that the command line names. The environment names the others.
+    pub(in crate::command) fn new(flags: &TlsFiles) -> Result<TlsOptions, Problem> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let given = [&flags.ca, &flags.cert, &flags.key];
+        let flag = given.iter().zip(TLS_FLAGS).find_map(|(file, flag)| file.is_some().then_some(flag));
+        let mut files = given.into_iter().zip(ADMIN_TLS_VARIABLES);
+        let mut file = || files.next().and_then(|(file, name)| file.clone().or_else(|| variable(name)));
+        let (ca, cert, key) = (file(), file(), file());
+        if cert.is_some() != key.is_some() {
+            let [_, cert, key] = ADMIN_TLS_VARIABLES;
+            let help = format!("give both --client-cert and --client-key, or both {cert} and {key}");
+            return Err(Problem::new("the certificate of the client or its key is missing", help));
+        }
+        Ok(TlsOptions { ca, client: cert.zip(key), flag })
+    }
+
+    /// Refuses an address without TLS if the command line has a flag about TLS: who gives one expects that nobody reads the
+    /// token on its way. The environment can have files for other servers.
+    pub(in crate::command) fn check(&self, admin: Admin) -> Result<Admin, Problem> {
+        match (&admin, self.flag) {
+            (Admin::Tls(..), _) | (_, None) => Ok(admin),
+            (_, Some(flag)) => {
+                let help = format!("write https://HOST:PORT, or leave out {flag}");
+                Err(Problem::new(format!("{flag} is for https, but {admin} is an address without TLS"), help))
+            }
+        }
+    }
+}
+
+const TLS_FLAGS: [&str; 3] = ["--ca", "--client-cert", "--client-key"];
 
 impl fmt::Display for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,20 +92,28 @@ impl fmt::Display for Admin {
 }
 
 impl Admin {
-    /// Reads `http://HOST:PORT`, `HOST:PORT`, `https://HOST:PORT` or `unix:/path`. `ca` has the authorities for `https`.
-    pub(in crate::command) fn parse(url: &str, ca: Option<&Path>) -> Result<Admin, Problem> {
+    /// Reads `http://HOST:PORT`, `HOST:PORT`, `https://HOST:PORT` or `unix:/path`. `tls` is for `https`.
+    pub(in crate::command) fn parse(url: &str, tls: &TlsOptions) -> Result<Admin, Problem> {
+        match Admin::read(url, tls) {
+            Some(admin) => tls.check(admin),
+            None => Err(Problem::new(format!("`{url}` is no address of an admin listener"), ADDRESS_HELP)),
+        }
+    }
+
+    /// Does what [`parse`](Admin::parse) does, without an error.
+    pub(in crate::command) fn read(url: &str, tls: &TlsOptions) -> Option<Admin> {
         if let Some(path) = url.strip_prefix("unix:") {
-            return Ok(Admin::Unix(path.into()));
+            return Some(Admin::Unix(path.into()));
         }
         let secure = url.strip_prefix("https://");
         let address = secure.or(url.strip_prefix("http://")).unwrap_or(url).trim_end_matches('/');
         let port = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
-            Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Ok(match secure {
-                Some(_) => Admin::Tls(address.to_owned(), ca.map(Path::to_path_buf)),
+            Some((host, Ok(_))) if !host.is_empty() && !host.contains(['/', '@']) => Some(match secure {
+                Some(_) => Admin::Tls(address.to_owned(), tls.clone()),
                 None => Admin::Tcp(address.to_owned()),
             }),
-            _ => Err(Problem::new(format!("`{url}` is no address of an admin listener"), ADDRESS_HELP)),
+            _ => None,
         }
     }
 }
@@ -151,27 +201,23 @@ pub(super) fn other_status(admin: &Admin, status: StatusCode) -> Problem {
     Problem::new(format!("{admin} answered {status}"), HELP)
 }
 
-/// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it. `ca` is
-/// the file with the authorities for an address with `https`.
-pub(in crate::command) fn address(flag: Option<&str>, ca: Option<&Path>) -> Result<Admin, Problem> {
+/// Returns the address of the admin listener that the flag gives. Without the flag, the environment variable has it.
+pub(in crate::command) fn address(flag: Option<&str>, tls: &TlsOptions) -> Result<Admin, Problem> {
     let variable = std::env::var(ADMIN_URL_VARIABLE).ok().filter(|value| !value.is_empty());
     match (flag, variable) {
-        (Some(url), _) => Admin::parse(url, ca),
-        (None, Some(url)) => Admin::parse(&url, ca).map_err(|_| {
-            Problem::new(format!("`{url}` in {ADMIN_URL_VARIABLE} is no address of an admin listener"), ADDRESS_HELP)
-        }),
-        (None, None) => Admin::parse(DEFAULT_ADMIN, None),
+        (Some(url), _) => Admin::parse(url, tls),
+        (None, Some(url)) => match Admin::read(&url, tls) {
+            Some(admin) => tls.check(admin),
+            None => {
+                let message = format!("`{url}` in {ADMIN_URL_VARIABLE} is no address of an admin listener");
+                Err(Problem::new(message, ADDRESS_HELP))
+            }
+        },
+        (None, None) => Admin::parse(DEFAULT_ADMIN, tls),
     }
 }
 
 const ADDRESS_HELP: &str = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
-
-/// Returns the file with the authorities for addresses with `https`. `file` is the flag. Without it, the environment variable
-/// names the file.
-pub(in crate::command) fn authorities(file: Option<&Path>) -> Option<PathBuf> {
-    let variable = || std::env::var_os(ADMIN_CA_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    file.map(Path::to_path_buf).or_else(variable)
-}
 
 /// Reads the file with the admin token. `file` is the flag. Without it, the environment variable names the file.
 pub(in crate::command) fn token(file: Option<&Path>) -> Result<Option<String>, Problem> {
@@ -186,8 +232,7 @@ pub(in crate::command) fn token(file: Option<&Path>) -> Result<Option<String>, P
 /// The environment variable with the name of the file of the admin token. A server has the same variable.
 const TOKEN_VARIABLE: &str = "SPILLGATE_ADMIN_TOKEN_FILE";
 
-pub(super) const HELP: &str =
-    "check that spillgate serves its admin listener there: the setting `admin` is its address";
+pub(super) const HELP: &str = "check that spillgate serves its admin listener there: the setting `admin` is its address. If it has TLS, write https://";
 
 /// What to do if a change was sent, and its answer is lost.
 const HELP_OF_CHANGE: &str = "the change may have been made: look at `spillgate blocks`, `spillgate shadows`, `spillgate regions` or the log of the server";
@@ -223,8 +268,8 @@ impl Request {
             Admin::Tcp(address) => {
                 self.ask(TcpStream::connect(address).await.map_err(unreachable)?, admin, address).await
             }
-            Admin::Tls(address, ca) => {
-                let connector = tls::connector(ca.as_deref())?;
+            Admin::Tls(address, options) => {
+                let connector = tls::connector(options)?;
                 let name = tls::server_name(address)?;
                 let stream = TcpStream::connect(address).await.map_err(unreachable)?;
                 let stream = connector.connect(name, stream).await.map_err(|error| tls::failed(admin, &error))?;
@@ -240,7 +285,15 @@ impl Request {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let broken = |error: &dyn fmt::Display| Problem::new(format!("{admin} broke off: {error}"), self.help());
+        let help = match admin {
+            // With TLS 1.3, a client learns only after its handshake that the server refuses it.
+            Admin::Tls(_, TlsOptions { client: None, .. }) => Cow::Owned(format!(
+                "{}. If it wants certificates of clients, give --client-cert and --client-key",
+                self.help()
+            )),
+            _ => Cow::Borrowed(self.help()),
+        };
+        let broken = |error: &dyn fmt::Display| Problem::new(format!("{admin} broke off: {error}"), &*help);
         let mut request = http::Request::builder().method(&self.method).uri(&*self.path).header(header::HOST, host);
         if let Some(token) = &self.token {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| broken(&error))?;
@@ -284,16 +337,23 @@ mod tests {
     #[test]
     fn addresses_of_admin_listeners_are_read() {
         let tcp = |address: &str| Admin::Tcp(address.to_owned());
-        let parse = |url| Admin::parse(url, Some(Path::new("ca.pem"))).ok();
+        let tls = |flag| TlsOptions { ca: Some("ca.pem".into()), client: None, flag };
+        let parse = |url| Admin::parse(url, &tls(None)).ok();
         assert_eq!(parse("http://127.0.0.1:6070"), Some(tcp("127.0.0.1:6070")));
         assert_eq!(parse("http://[::1]:6070/"), Some(tcp("[::1]:6070")));
         assert_eq!(parse("admin.internal:6070"), Some(tcp("admin.internal:6070")));
-        assert_eq!(parse("https://a:1/"), Some(Admin::Tls("a:1".to_owned(), Some("ca.pem".into()))));
+        assert_eq!(parse("https://a:1/"), Some(Admin::Tls("a:1".to_owned(), tls(None))));
         assert_eq!(parse("unix:/run/a.sock"), Some(Admin::Unix("/run/a.sock".into())));
         for wrong in
             ["", "http://", "https://a", "http://a", "http://a:x", "http://a:6070/insight", "http://u:p@a:1", ":1"]
         {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        let with_flag = |url| Admin::parse(url, &tls(Some("--ca")));
+        assert!(with_flag("https://a:1").is_ok());
+        for plain in ["http://a:1", "a:1", "unix:/run/a.sock"] {
+            let problem = with_flag(plain).expect_err(plain).to_string();
+            assert!(problem.contains("--ca is for https"), "{problem}");
         }
     }
 

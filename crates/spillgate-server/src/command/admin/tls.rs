@@ -1,22 +1,22 @@
 //! TLS to the admin listeners of servers.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::sign::SingleCertAndKey;
 use tokio_rustls::rustls::{ClientConfig, Error as TlsError, RootCertStore};
 
-use super::client::{Admin, HELP};
+use super::client::{Admin, HELP, TlsOptions};
 use crate::command::open::listener_tls;
 use crate::command::terminal::Problem;
 
-/// Returns what makes connections with TLS. It trusts the authorities in the file `ca`, or without it those of the system.
-pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, Problem> {
-    let roots = match ca {
-        Some(ca) => listener_tls::authorities(ca, "--ca")?.roots,
+/// Returns what makes connections with TLS. It reads the files of the options.
+pub(super) fn connector(options: &TlsOptions) -> Result<TlsConnector, Problem> {
+    let roots = match &options.ca {
+        Some(ca) => listener_tls::trusted(ca, "--ca")?,
         None => {
             let mut roots = RootCertStore::empty();
             // Invalid certificates of the system are skipped.
@@ -27,7 +27,15 @@ pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, Problem> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| Problem::new(format!("TLS cannot be used: {error}"), HELP))?;
-    Ok(TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
+    let builder = builder.with_root_certificates(roots);
+    let config = match &options.client {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let pair = listener_tls::pair_named((cert, "--client-cert"), (key, "--client-key"))?;
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair.key)))
+        }
+    };
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Returns the name that the certificate of the server at this address must have.
@@ -47,7 +55,8 @@ pub(super) fn failed(admin: &Admin, error: &io::Error) -> Problem {
             "give --ca the file of the authority that signed the certificate of the server, and --admin a name that the certificate has"
         }
         Some(TlsError::AlertReceived(_)) => {
-            "the server refuses this client: if its listener wants certificates of clients, leave `admin` out of `tls.client_listeners`"
+            "the server refuses this client: if its listener wants certificates of clients, give --client-cert and --client-key, or \
+             leave `admin` out of `tls.client_listeners`"
         }
         _ => "check that the listener has TLS (the setting `tls.listeners`), or write http://",
     };

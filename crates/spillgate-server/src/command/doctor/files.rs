@@ -20,8 +20,7 @@ const MOUNTS: &str = "/proc/self/mountinfo";
 pub(super) fn examine(settings: &Settings, config: Option<&Path>) -> Vec<Finding> {
     let mounts = fs::read(MOUNTS).unwrap_or_default();
     let mounts: Vec<PathBuf> = mount_points(&mounts).collect();
-    let tokens = settings.admin_token_file.iter().chain(&settings.admin_read_token_file).map(PathBuf::as_path);
-    let named = config.into_iter().chain(tokens).chain(settings.rules.iter().map(PathBuf::as_path));
+    let named = config.into_iter().chain(settings.files().into_iter().map(PathBuf::as_path));
     let read: Vec<PathBuf> = named.filter_map(|path| path.canonicalize().ok()).collect();
     let alone = mounted_alone(&mounts, &read);
     let alone = alone.filter(|path| path.is_file()).map(|path| {

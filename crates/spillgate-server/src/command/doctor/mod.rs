@@ -33,8 +33,13 @@ fn examined(doctor: &Doctor) -> Result<(Settings, Vec<Finding>), (Problems, u8)>
     let loaded = settings::load(doctor.config.as_deref(), &[], &doctor.flags);
     let settings = loaded.map_err(|problems| (problems, EXIT_USAGE))?.settings;
     let mut findings = files::examine(&settings, doctor.config.as_deref());
-    // A server without a shared store can have such files too.
-    if findings.is_empty() || settings.store.url != StoreUrl::Memory {
+    let has_files = doctor.config.is_some() || !settings.files().is_empty();
+    if settings.store.url == StoreUrl::Memory && has_files {
+        // Nobody but the server can examine its memory. Its files are all that is left.
+        if findings.is_empty() {
+            findings.push(Finding::good("files", "no file is mounted alone, so the server sees every change"));
+        }
+    } else {
         findings.extend(redis::examine(&settings)?);
     }
     Ok((settings, findings))

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value, json};
 use spillgate::insight::{OtherLimit, Report};
 
-use super::admin::client::{self, Admin};
+use super::admin::client::{self, Admin, TlsOptions};
 use super::admin::rule_name::chosen;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
@@ -67,10 +67,10 @@ pub(super) fn run(insight: &Insight, terminal: &mut Terminal) -> u8 {
 
 /// Asks all servers, and merges their answers.
 fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
-    let ca = client::authorities(insight.ca.as_deref());
+    let tls = TlsOptions::new(&insight.tls)?;
     let admins = match &insight.admin[..] {
-        [] => vec![client::address(None, ca.as_deref())?],
-        urls => urls.iter().map(|url| Admin::parse(url, ca.as_deref())).collect::<Result<Vec<_>, _>>()?,
+        [] => vec![client::address(None, &tls)?],
+        urls => urls.iter().map(|url| Admin::parse(url, &tls)).collect::<Result<Vec<_>, _>>()?,
     };
     let token = client::token(insight.admin_token_file.as_deref())?;
     let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());

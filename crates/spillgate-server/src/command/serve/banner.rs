@@ -130,14 +130,14 @@ pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal)
     text.push_str(&memory.text(false, terminal));
     if sum >= USUAL_SUM {
         text.push_str(
-            "This is 1GiB or more. The defaults stay below it with up to 8 workers, and each worker adds 4MiB: lower `workers` or \
-             `limits.connections` on a small machine.\n",
+            "This is 1GiB or more. Without TLS, the defaults stay below it with up to 8 workers. Each worker adds 4MiB: lower `workers` \
+             or `limits.connections` on a small machine.\n",
         );
     }
     terminal.print(&text);
 }
 
-/// The defaults stay below this sum on most machines.
+/// Without TLS, the defaults stay below this sum on most machines.
 const USUAL_SUM: usize = 1 << 30;
 
 /// Returns the memory that clients can hold at most, by what holds it.

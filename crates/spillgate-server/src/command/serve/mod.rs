@@ -160,8 +160,7 @@ fn unavailable(problem: Problem) -> Failure {
 /// Finds and locks the snapshot file.
 fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
     let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
-    let tokens = settings.admin_token_file.iter().chain(&settings.admin_read_token_file);
-    let read = settings.rules.iter().chain(tokens).chain(&serve.config);
+    let read = settings.files().into_iter().chain(&serve.config);
     let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Usage(problem.into()))?;
     file.lock().map(Some).map_err(unavailable)
 }

@@ -1,7 +1,7 @@
 //! The file of the snapshots: its real path, and a lock on it.
 //!
 //! If two servers wrote to one snapshot file, each would destroy the counts of the other. A snapshot also must not
-//! replace a rules file.
+//! replace a file that the server reads, such as its key.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
