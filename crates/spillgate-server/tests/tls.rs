@@ -5,4 +5,4 @@ mod changes;
 mod clients;
 mod floods;
 mod handshake;
-mod support;
+pub(crate) mod support;
