@@ -74,6 +74,8 @@ show-eviction: ## A client that fills Redis with keys, for each policy of evicti
 	scripts/show.sh eviction
 show-log-faults: ## Standard error that is full, closed, stuck or slow: no request waits, lost lines are counted
 	scripts/show.sh log-faults
+show-watch: ## 250 changes of rules under load, seen and polled: no failed request, seconds until in force; the cost of a busy folder
+	scripts/show.sh watch
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request
 	scripts/show.sh redis-speed
 show-allocations: ## Allocations per request, against tonic and axum

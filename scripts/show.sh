@@ -248,6 +248,14 @@ case $name in
     tests "Standard error and standard output that take nothing" spillgate-server --test main -- log_faults::
     tests "The lines that wait" spillgate-server --lib -- serve::log:: ;;
 
+  watch)
+    scripts/setup.sh
+    # How often each way of writing changes the rules. One test at a time, because it shows times.
+    export WATCH_CHANGES="${WATCH_CHANGES:-50}" RUST_TEST_THREADS=1
+    tests "Files that change while the server runs" spillgate-server --test main -- watch::
+    cargo build --release --quiet --locked --package spillgate-server
+    python3 scripts/show_watch.py target/release/spillgate "$@" ;;
+
   # Sketches.
   sketch-bounds)
     tests "Sketches keep every bound" spillgate-limiter --release --lib -- sketch::
