@@ -30,6 +30,8 @@ show-envoy: ## Tests with a real Envoy, also after spillgate is killed
 	scripts/show.sh envoy
 show-replaced: ## Rolling restarts behind an Envoy that learns of them 3 s late; 1,000 connections that move to a new server
 	scripts/show.sh replaced
+show-certificates: ## 102 rotations of the certificate under load by curl, openssl, grpcio and Envoy; who may connect, and for how long
+	scripts/show.sh certificates
 show-python-client: ## Tests with an independent gRPC client in Python
 	scripts/show.sh python-client
 show-reference-examples: ## Tests with the examples of Envoy's reference server, and with broken rules files
