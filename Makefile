@@ -30,6 +30,8 @@ show-envoy: ## Tests with a real Envoy, also after spillgate is killed
 	scripts/show.sh envoy
 show-replaced: ## Rolling restarts behind an Envoy that learns of them 3 s late; 1,000 connections that move to a new server
 	scripts/show.sh replaced
+show-certificates: ## 102 rotations of the certificate under load by curl, openssl, grpcio and Envoy; who may connect, and for how long
+	scripts/show.sh certificates
 show-python-client: ## Tests with an independent gRPC client in Python
 	scripts/show.sh python-client
 show-reference-examples: ## Tests with the examples of Envoy's reference server, and with broken rules files
@@ -74,6 +76,8 @@ show-eviction: ## A client that fills Redis with keys, for each policy of evicti
 	scripts/show.sh eviction
 show-log-faults: ## Standard error that is full, closed, stuck or slow: no request waits, lost lines are counted
 	scripts/show.sh log-faults
+show-watch: ## 250 changes of rules under load, seen and polled: no failed request, seconds until in force; the cost of a busy folder
+	scripts/show.sh watch
 show-redis-speed: ## Decisions per second on Redis, against redis-benchmark and one call per request
 	scripts/show.sh redis-speed
 show-allocations: ## Allocations per request, against tonic and axum

@@ -78,6 +78,14 @@ case $name in
     export AGED_CONNECTIONS="${AGED_CONNECTIONS:-1000}" AGED_AGE_S="${AGED_AGE_S:-10}"
     tests "Rolling restarts behind Envoy" spillgate-server --test main -- envoy::replaced::
     tests "Connections that reach their age" spillgate-server --test main -- grpc::age:: ;;
+  certificates)
+    scripts/setup.sh
+    # How often each of the three ways of writing replaces the certificate. One test at a time, because it shows times.
+    export CERTIFICATES="${CERTIFICATES:-34}" RUST_TEST_THREADS=1
+    tests "The certificate of the listeners is replaced under load" spillgate-server --test main -- envoy::certificates::
+    tests "Certificates of clients" spillgate-server --test main -- tls::clients::
+    tests "Certificates that change or end; sessions and connections of before" spillgate-server --test main -- \
+      tls::changes:: tls::handshake::sessions ;;
   python-client)
     scripts/setup.sh
     tests "Answers to an independent Python client" spillgate-server --test main -- python_client:: ;;
@@ -247,6 +255,14 @@ case $name in
   log-faults)
     tests "Standard error and standard output that take nothing" spillgate-server --test main -- log_faults::
     tests "The lines that wait" spillgate-server --lib -- serve::log:: ;;
+
+  watch)
+    scripts/setup.sh
+    # How often each way of writing changes the rules. One test at a time, because it shows times.
+    export WATCH_CHANGES="${WATCH_CHANGES:-50}" RUST_TEST_THREADS=1
+    tests "Files that change while the server runs" spillgate-server --test main -- watch::
+    cargo build --release --quiet --locked --package spillgate-server
+    python3 scripts/show_watch.py target/release/spillgate "$@" ;;
 
   # Sketches.
   sketch-bounds)

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "`make show-envoy` shows the answers")]
 #![allow(clippy::disallowed_methods, reason = "the clock shows when Envoy should learn of a server")]
 
+mod certificates;
 mod replaced;
 
 use crate::support;

@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a writer that pauses needs real time")]
 
+mod load;
+
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -81,7 +83,7 @@ fn rename_over(folder: &Folder, name: &str, text: &str) {
 }
 
 /// Makes a symlink in place of another one, in one step.
-fn link_anew(folder: &Folder, target: &str, name: &str) {
+pub(crate) fn link_anew(folder: &Folder, target: &str, name: &str) {
     let beside = folder.path(&format!("{name}_tmp"));
     symlink(target, &beside).expect("the link can be made");
     fs::rename(&beside, folder.path(name)).expect("the link can be renamed");

@@ -5,9 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -17,6 +14,7 @@ use super::{Envoy, LIMIT, spillgate};
 use crate::cli_support::signal;
 use crate::support::eventually;
 use crate::support::http::{Upstream, get};
+use crate::support::load::{Client, Load};
 use crate::support::spillgate::Spillgate;
 
 const CLUSTER: &str = "      load_assignment:
@@ -60,48 +58,19 @@ impl Servers {
     }
 }
 
-/// Clients that send requests through Envoy until they are stopped.
-struct Load {
-    stop: Arc<AtomicBool>,
-    passed: Arc<AtomicU64>,
-    clients: Vec<JoinHandle<Vec<String>>>,
-}
-
-impl Load {
-    fn start(envoy: &Envoy) -> Load {
-        let (stop, passed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let client = |client: usize| {
-            let (stop, passed, ingress) = (Arc::clone(&stop), Arc::clone(&passed), envoy.ingress);
-            thread::spawn(move || {
-                let mut failed = Vec::new();
-                for number in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    // Each request is the first of its user, so the answer shows that spillgate has decided it.
-                    let answer = get(ingress, "/", &[("x-user-id", &format!("{client}-{number}"))]);
-                    if answer.status == 200 && answer.number("x-ratelimit-remaining") == LIMIT - 1 {
-                        passed.fetch_add(1, Ordering::Relaxed);
-                    } else {
-                        failed.push(format!("{answer:?}"));
-                    }
-                }
-                failed
-            })
+/// Starts clients that send requests through Envoy.
+fn load(envoy: &Envoy) -> Load {
+    let client = |client: usize| -> (&'static str, Client) {
+        let ingress = envoy.ingress;
+        let send = move |number| {
+            // Each request is the first of its user, so the answer shows that spillgate has decided it.
+            let answer = get(ingress, "/", &[("x-user-id", &format!("{client}-{number}"))]);
+            let is_right = answer.status == 200 && answer.number("x-ratelimit-remaining") == LIMIT - 1;
+            if is_right { Ok(()) } else { Err(format!("{answer:?}")) }
         };
-        let clients = (0..4).map(client).collect();
-        Load { stop, passed, clients }
-    }
-
-    fn passed(&self) -> u64 {
-        self.passed.load(Ordering::Relaxed)
-    }
-
-    /// Stops the clients, and returns the answers to requests that failed.
-    fn stop(self) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.clients.into_iter().flat_map(|client| client.join().expect("no client panics")).collect()
-    }
+        ("client", Box::new(send))
+    };
+    Load::start(Duration::ZERO, (0..4).map(client))
 }
 
 /// Returns the ports of the servers that Envoy knows.
@@ -124,7 +93,7 @@ fn no_request_fails_while_servers_are_replaced_one_after_the_other() {
     let list = Servers::new(&servers);
     let closed = ("failure_mode_deny: false", "failure_mode_deny: true");
     let envoy = Envoy::start(upstream.port(), 8081, &[closed, (CLUSTER, &list.cluster())]);
-    let load = Load::start(&envoy);
+    let load = load(&envoy);
     for index in (0..rounds).flat_map(|_| [0, 1]) {
         let asked = load.passed();
         eventually("requests are flowing", || (load.passed() > asked + 20).then_some(()));

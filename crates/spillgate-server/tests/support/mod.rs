@@ -7,6 +7,7 @@
 pub(crate) mod browser;
 pub(crate) mod events;
 pub(crate) mod http;
+pub(crate) mod load;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod spillgate;

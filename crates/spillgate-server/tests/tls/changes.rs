@@ -3,51 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "a certificate ends at a time of the clock")]
 
 use std::fs;
-use std::io::Write as _;
-use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::cli_support::{Folder, signal};
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 use crate::tls::support::{
-    Authority, call, ended, folder, grpc, metric, reload, replace, serve, serve_with_client_ca, status, subject,
+    Authority, Caller, call, ended, folder, metric, reload, replace, serve, serve_with_client_ca, status, subject,
 };
-
-/// A client with one gRPC connection, which it keeps.
-struct Caller {
-    child: Child,
-    stdin: ChildStdin,
-    answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
-}
-
-impl Caller {
-    fn start(folder: &Folder, server: std::net::SocketAddr, arguments: &[&str]) -> Caller {
-        use std::io::BufRead as _;
-        let mut child = grpc(folder, server, arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("python runs");
-        let stdin = child.stdin.take().expect("it has a pipe");
-        let answers = std::io::BufReader::new(child.stdout.take().expect("it has a pipe")).lines();
-        Caller { child, stdin, answers }
-    }
-
-    fn call(&mut self) -> String {
-        self.stdin.write_all(b"7\n").expect("the client reads");
-        self.answers.next().expect("the client answers").expect("the answer is text")
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        // The client may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn a_new_certificate_is_taken_whole_and_open_connections_stay() {
@@ -119,6 +82,41 @@ fn a_new_authority_ends_the_connections_of_before() {
     });
     assert_eq!(open.call(), "UNAVAILABLE", "the client is trusted no more");
     assert_eq!(call(&folder, server.grpc(), &["ca.pem", "later.pem", "later.key"]), "OK");
+}
+
+/// A listener that wants no certificates gives sessions to everybody.
+#[test]
+fn no_session_is_a_way_around_a_certificate_or_a_new_authority() {
+    let (folder, authority) = folder();
+    authority.issue(&folder, "client", &["shop.internal"], |_| {});
+    folder.write("clients.pem", &authority.pem());
+    let clients = folder.path("clients.pem").display().to_string();
+    let server = serve(&folder, &["--tls-client-ca", &clients, "--tls-client-listeners", "grpc"]);
+    let versions = ["-tls1_2", "-tls1_3"];
+    for version in versions {
+        // The answer comes after the ticket of TLS 1.3, and openssl waits for it.
+        let request = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let session = format!("session{version}");
+        s_client(&folder, server.http(), &[version, "-ign_eof", "-sess_out", &session], request);
+        assert!(folder.path(&session).exists(), "{version}: the client has a session");
+    }
+    let own = ["-cert", "client.pem", "-key", "client.key"];
+    let resume = |version, address, more: &[&str]| {
+        s_client(&folder, address, &[&[version, "-sess_in", &format!("session{version}")], more].concat(), "")
+    };
+    for version in versions {
+        assert!(resume(version, server.http(), &[]).contains("Reused, TLS"), "{version}");
+        let without = resume(version, server.grpc(), &["-ign_eof"]);
+        assert!(without.contains("alert") && !without.contains("Reused, TLS"), "{version}: {without}");
+        let with = resume(version, server.grpc(), &own);
+        assert!(with.contains("New, TLS"), "{version}: {with}");
+    }
+    folder.write("clients.pem", &Authority::new("other").pem());
+    assert!(reload(&server).contains("new: the authorities of clients"));
+    for version in versions {
+        let refused = resume(version, server.grpc(), &[&own[..], &["-ign_eof"]].concat());
+        assert!(refused.contains("alert unknown ca") && !refused.contains("Reused, TLS"), "{version}: {refused}");
+    }
 }
 
 #[test]

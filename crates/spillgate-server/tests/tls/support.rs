@@ -1,8 +1,8 @@
 //! Certificates for tests, and clients of listeners with TLS.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
 
@@ -20,7 +20,7 @@ const RULES: &str =
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Authority {
+    pub(crate) fn new(name: &str) -> Authority {
         Authority::new_with(name, |_| {})
     }
 
@@ -34,13 +34,13 @@ impl Authority {
         Authority(CertifiedIssuer::self_signed(params, key).expect("it can be signed"))
     }
 
-    pub(super) fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 
     /// Writes the certificate `NAME.pem` and the key `NAME.key` into the folder. The certificate has the given names: addresses,
     /// DNS names or URIs. `change` can change it before it is signed.
-    pub(super) fn issue(
+    pub(crate) fn issue(
         &self,
         folder: &Folder,
         name: &str,
@@ -54,7 +54,7 @@ impl Authority {
 }
 
 /// Writes a certificate that nobody else has signed.
-pub(super) fn self_signed(folder: &Folder, name: &str, names: &[&str]) {
+pub(crate) fn self_signed(folder: &Folder, name: &str, names: &[&str]) {
     let (params, key) = params(name, names, |_| {});
     folder.write(&format!("{name}.pem"), &params.self_signed(&key).expect("it can be signed").pem());
     folder.write(&format!("{name}.key"), &key.serialize_pem());
@@ -73,7 +73,7 @@ fn params(name: &str, names: &[&str], change: impl FnOnce(&mut CertificateParams
 }
 
 /// Makes a certificate that has ended.
-pub(super) fn ended(params: &mut CertificateParams) {
+pub(crate) fn ended(params: &mut CertificateParams) {
     (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn folder() -> (Folder, Authority) {
 }
 
 /// Starts a server whose listeners for clients have TLS, and whose admin listener has none.
-pub(super) fn serve(folder: &Folder, arguments: &[&str]) -> Spillgate {
+pub(crate) fn serve(folder: &Folder, arguments: &[&str]) -> Spillgate {
     let path = |name: &str| folder.path(name).display().to_string();
     let (cert, key) = (path("server.pem"), path("server.key"));
     let mut all = vec!["--tls-cert", &cert, "--tls-key", &key];
@@ -104,7 +104,7 @@ pub(crate) fn serve_with_client_ca(folder: &Folder, arguments: &[&str]) -> Spill
 }
 
 /// Runs curl in the folder. Returns the status, or the exit code of curl and its error.
-pub(super) fn curl(folder: &Folder, url: &str, arguments: &[&str]) -> Result<(u16, String), (i32, String)> {
+pub(crate) fn curl(folder: &Folder, url: &str, arguments: &[&str]) -> Result<(u16, String), (i32, String)> {
     let mut command = Command::new("curl");
     command.args([
         "--silent",
@@ -127,13 +127,13 @@ pub(super) fn curl(folder: &Folder, url: &str, arguments: &[&str]) -> Result<(u1
 }
 
 /// Asks for a path that does not exist. Returns the status, which is 404 if the client may connect, or the error of curl.
-pub(super) fn status(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> Result<u16, (i32, String)> {
+pub(crate) fn status(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> Result<u16, (i32, String)> {
     let arguments = [&["--cacert", "ca.pem"], arguments].concat();
     curl(folder, &format!("https://{server}/no-such-path"), &arguments).map(|(status, _)| status)
 }
 
 /// Runs `openssl s_client` in the folder, sends `input`, and returns everything that it prints.
-pub(super) fn s_client(folder: &Folder, server: SocketAddr, arguments: &[&str], input: &str) -> String {
+pub(crate) fn s_client(folder: &Folder, server: SocketAddr, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("timeout");
     command.args([CLIENT_SECONDS, "openssl", "s_client", "-connect", &server.to_string(), "-CAfile", "ca.pem"]);
     command.args(arguments).current_dir(folder.path("."));
@@ -155,7 +155,7 @@ pub(super) fn subject(folder: &Folder, server: SocketAddr) -> String {
 }
 
 /// Returns the command that calls the gRPC listener, with the arguments after its address.
-pub(super) fn grpc(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> Command {
+pub(crate) fn grpc(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> Command {
     let script = root().join("crates/spillgate-server/tests/python/tls_client.py");
     let mut command = Command::new(from_environment("rls", "bin/python"));
     command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1").current_dir(folder.path("."));
@@ -164,7 +164,7 @@ pub(super) fn grpc(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> C
 }
 
 /// Makes one call over gRPC. Returns OK or the status.
-pub(super) fn call(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> String {
+pub(crate) fn call(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> String {
     let mut command = grpc(folder, server, arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("python runs");
@@ -173,30 +173,64 @@ pub(super) fn call(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> S
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+/// A client with one gRPC connection, which it keeps.
+pub(crate) struct Caller {
+    child: Child,
+    stdin: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Caller {
+    pub(crate) fn start(folder: &Folder, server: SocketAddr, arguments: &[&str]) -> Caller {
+        let mut child = grpc(folder, server, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python runs");
+        let stdin = child.stdin.take().expect("it has a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("it has a pipe")).lines();
+        Caller { child, stdin, answers }
+    }
+
+    pub(crate) fn call(&mut self) -> String {
+        self.stdin.write_all(b"7\n").expect("the client reads");
+        self.answers.next().expect("the client answers").expect("the answer is text")
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        // The client may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Returns the value of a sample on the page of metrics, with all its labels, or 0.
-pub(super) fn metric(server: &Spillgate, sample: &str) -> u64 {
+pub(crate) fn metric(server: &Spillgate, sample: &str) -> u64 {
     let page = http::get(server.admin(), "/metrics", &[]).body;
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("spillgate_{sample} ")));
     line.map_or(0, |value| value.parse().expect("the value is a whole number"))
 }
 
-pub(super) fn failed(server: &Spillgate, reason: &str) -> u64 {
+pub(crate) fn failed(server: &Spillgate, reason: &str) -> u64 {
     metric(server, &format!("tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
 }
 
 /// Waits until a handshake has failed for this reason.
-pub(super) fn until_failed(server: &Spillgate, reason: &str) {
+pub(crate) fn until_failed(server: &Spillgate, reason: &str) {
     eventually(&format!("a handshake fails: {reason}"), || (failed(server, reason) > 0).then_some(()));
 }
 
 /// Puts a file in the place of another, as a program does that never leaves a file half written.
-pub(super) fn replace(folder: &Folder, from: &str, to: &str) {
+pub(crate) fn replace(folder: &Folder, from: &str, to: &str) {
     std::fs::copy(folder.path(from), folder.path("next")).expect("the file is copied");
     std::fs::rename(folder.path("next"), folder.path(to)).expect("the file is renamed");
 }
 
 /// Reloads, and returns what has changed, or the answer with the errors.
-pub(super) fn reload(server: &Spillgate) -> String {
+pub(crate) fn reload(server: &Spillgate) -> String {
     let answer = http::request(server.admin(), "POST", "/reload", &[("x-spillgate-admin", "1")], "");
     let answer = answer.expect("the server answers");
     if answer.status != 200 {
