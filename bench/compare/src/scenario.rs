@@ -167,7 +167,7 @@ impl Scenario {
         plain: &'static [&'static str],
         tls: &'static [&'static str],
     ) -> Result<Vec<Server>, String> {
-        let [cert, key] = certificate()?;
+        let [cert, key] = certificate(&cli.tools)?;
         let settings = ["--tls-cert", &cert, "--tls-key", &key];
         Ok(vec![
             self.spillgate(cli, "without TLS", &cli.spillgate, &[], plain)?,
@@ -338,11 +338,9 @@ impl Scenario {
     }
 }
 
-/// Makes a certificate with a key of ECDSA P-256. Returns the path of the certificate, and of the key.
-fn certificate() -> Result<[String; 2], String> {
-    let [cert, key] = ["pem", "key"]
-        .map(|end| std::env::temp_dir().join(format!("spillgate-bench-{}.{end}", std::process::id())))
-        .map(|path| path.display().to_string());
+/// Makes a certificate with a key of ECDSA P-256, in this folder. Returns the path of the certificate, and of the key.
+fn certificate(folder: &Path) -> Result<[String; 2], String> {
+    let [cert, key] = ["bench.pem", "bench.key"].map(|name| folder.join(name).display().to_string());
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
     command.args(["-subj", "/CN=spillgate", "-addext", "subjectAltName=IP:127.0.0.1"]);
