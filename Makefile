@@ -122,6 +122,8 @@ show-insight-cost: ## CPU time per decision of a server with insight, against th
 	scripts/show.sh insight-cost
 show-admin-cost: ## CPU time per decision of a server with ten clients of its admin listener, against none
 	scripts/show.sh admin-cost
+show-tls: ## CPU time per decision with and without TLS; handshakes a second; floods of handshakes beside honest clients
+	scripts/show.sh tls
 show-replay: ## A real access log, repeated to 10 million lines: speed, memory, and the same answers as a server
 	scripts/show-replay.sh
 show-log-formats: ## Samples of the logs of many servers: read, counted as a server counts them, memory, lines in a second

@@ -367,6 +367,14 @@ case $name in
     server_and compare loadgen
     cd bench
     target/release/bench admin --repetitions 31 --seconds 1 --warmup 0.3 "$@" ;;
+  tls)
+    # Arguments: `handshakes` or `floods` for one of them, the number of runs, and the seconds of each.
+    two_cores
+    server_and compare loadgen
+    if [ $# -eq 0 ]; then
+      (cd bench && target/release/bench tls tls-http --repetitions 31 --seconds 1 --warmup 0.3)
+    fi
+    python3 scripts/show_tls.py target/release/spillgate $tool/loadgen "$@" ;;
   insight-cost)
     # Metrics cannot be switched off: show-no-regression measures what they cost.
     server_and compare loadgen

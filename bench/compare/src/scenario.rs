@@ -38,6 +38,10 @@ pub(crate) enum Scenario {
     Regions,
     /// gRPC on one connection: spillgate with sketches against spillgate with exact states
     Sketch,
+    /// gRPC on one connection: spillgate without TLS against spillgate with TLS
+    Tls,
+    /// HTTP POST /v1/check, one request at a time on each connection: spillgate without TLS against spillgate with TLS
+    TlsHttp,
 }
 
 /// The number of connections to Redis in a pool. Each connection has one call at a time.
@@ -103,6 +107,8 @@ impl Scenario {
                 let rules = |name: &str, rules: &Path| self.serve(cli, name, &cli.spillgate, rules, &[], RLS);
                 Ok(vec![rules("with sketches", &cli.sketch_rules)?, rules("with exact states", &cli.rules)?])
             }
+            Scenario::Tls => self.plain_and_tls(cli, RLS, &["rls", "--tls"]),
+            Scenario::TlsHttp => self.plain_and_tls(cli, CHECK, &["check", "--tls"]),
         }
     }
 
@@ -116,8 +122,9 @@ impl Scenario {
             | Scenario::Sketch
             | Scenario::Insight
             | Scenario::InsightRefused
-            | Scenario::Admin => self.spillgate(cli, name, program, settings, RLS),
-            Scenario::Http => self.spillgate(cli, name, program, settings, CHECK),
+            | Scenario::Admin
+            | Scenario::Tls => self.spillgate(cli, name, program, settings, RLS),
+            Scenario::Http | Scenario::TlsHttp => self.spillgate(cli, name, program, settings, CHECK),
             Scenario::Shared | Scenario::Regions => self.shared(cli, name, program, settings),
         }
     }
@@ -151,6 +158,21 @@ impl Scenario {
         ];
         let server = self.spillgate(cli, name, &cli.spillgate, &settings.concat(), RLS)?;
         Ok(Server { redis: Some(own), _regions: others.into(), ..server })
+    }
+
+    /// Starts spillgate without TLS, and spillgate with TLS and a certificate of its own.
+    fn plain_and_tls(
+        self,
+        cli: &Cli,
+        plain: &'static [&'static str],
+        tls: &'static [&'static str],
+    ) -> Result<Vec<Server>, String> {
+        let [cert, key] = certificate(&cli.tools)?;
+        let settings = ["--tls-cert", &cert, "--tls-key", &key];
+        Ok(vec![
+            self.spillgate(cli, "without TLS", &cli.spillgate, &[], plain)?,
+            self.spillgate(cli, "with TLS", &cli.spillgate, &settings, tls)?,
+        ])
     }
 
     fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {
@@ -197,6 +219,15 @@ impl Scenario {
         }
     }
 
+    /// Returns the largest ratio of CPU times of a decision, of the server `other` to the first server. `None` if there is no
+    /// target.
+    pub(crate) const fn cpu_target(self, other: usize) -> Option<f64> {
+        match (self, other) {
+            (Scenario::Tls, 1) => Some(1.25),
+            _ => None,
+        }
+    }
+
     /// Returns the file of rules that spillgate serves.
     fn rules(self, cli: &Cli) -> &Path {
         match self {
@@ -238,7 +269,8 @@ impl Scenario {
         request: &'static [&'static str],
     ) -> Result<Server, String> {
         let (address, other) = (free_address()?, free_address()?);
-        let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
+        let (grpc, http) =
+            if matches!(self, Scenario::Http | Scenario::TlsHttp) { (other, address) } else { (address, other) };
         let mut command = pinned(&self.server_cores(cli));
         command.arg(program).arg("serve").arg(rules);
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
@@ -271,8 +303,10 @@ impl Scenario {
     /// Returns the number of connections of the client, and the number of requests in flight on all of them.
     pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
         match self {
-            Scenario::Grpc | Scenario::Shared | Scenario::Regions | Scenario::Sketch => (1, cli.concurrency),
-            Scenario::Http => (cli.concurrency, cli.concurrency),
+            Scenario::Grpc | Scenario::Shared | Scenario::Regions | Scenario::Sketch | Scenario::Tls => {
+                (1, cli.concurrency)
+            }
+            Scenario::Http | Scenario::TlsHttp => (cli.concurrency, cli.concurrency),
             // Four requests are in flight on each connection, as if many proxies were connected.
             Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => {
                 (cli.concurrency, cli.concurrency * 4)
@@ -283,7 +317,7 @@ impl Scenario {
     pub(crate) fn title(self, cli: &Cli) -> String {
         let (connections, in_flight) = self.load(cli);
         match self {
-            Scenario::Grpc | Scenario::Sketch => {
+            Scenario::Grpc | Scenario::Sketch | Scenario::Tls => {
                 format!("gRPC, {in_flight} requests in flight on one connection, server on one core")
             }
             Scenario::Shared => format!(
@@ -294,12 +328,27 @@ impl Scenario {
                 "gRPC, {in_flight} requests in flight on one connection, server on one core; each server has three Redis \
                 servers on the client's core; token buckets"
             ),
-            Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
+            Scenario::Http | Scenario::TlsHttp => {
+                format!("HTTP `POST /v1/check`, {connections} connections, server on one core")
+            }
             Scenario::Scaling | Scenario::Insight | Scenario::InsightRefused | Scenario::Admin => format!(
                 "gRPC, {in_flight} requests in flight on {connections} connections; the server and the client share two cores"
             ),
         }
     }
+}
+
+/// Makes a certificate with a key of ECDSA P-256, in this folder. Returns the path of the certificate, and of the key.
+fn certificate(folder: &Path) -> Result<[String; 2], String> {
+    let [cert, key] = ["bench.pem", "bench.key"].map(|name| folder.join(name).display().to_string());
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
+    command.args(["-subj", "/CN=spillgate", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    let output = command.args(["-keyout", &key, "-out", &cert]).output().map_err(|e| format!("openssl: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("openssl: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok([cert, key])
 }
 
 /// Returns whether the binary `program` has the settings of insight.

@@ -49,12 +49,15 @@ pub(crate) fn comparison(cli: &Cli, scenario: Scenario, comparison: &Comparison)
         let p99 = ratio(|ours, its| ours.p99_us / its.p99_us);
         let cpu = ratio(|ours, its| its.server_cpu_us / ours.server_cpu_us);
         let target = scenario.target(other).map(|least| format!(", at least {least}: {}", met(speed.median >= least)));
+        let cpu_target = scenario.cpu_target(other);
+        let cpu_target = cpu_target.map(|most| format!(", at most {most}: {}", met(cpu.median <= most)));
         let _ = writeln!(
             out,
-            "| **ratio to {name}**, {} pairs of runs of {} s{} | **{speed:.3}** | | {p99:.2} | {cpu:.3} |",
+            "| **ratio to {name}**, {} pairs of runs of {} s{} | **{speed:.3}** | | {p99:.2} | {cpu:.3}{} |",
             cli.repetitions,
             cli.seconds,
-            target.unwrap_or_default()
+            target.unwrap_or_default(),
+            cpu_target.unwrap_or_default()
         );
     }
     if comparison.asked.iter().any(Option::is_some) {

@@ -7,11 +7,13 @@
 use crate::Load;
 use crate::keys::Keys;
 use crate::proto::{Completion, Protocol, Verdict};
+use crate::socket::Socket;
 use hdrhistogram::Histogram;
-use mio::{Events, Interest, Poll, Token, net::TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use rustls::ClientConfig;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::sync::Barrier;
+use std::io::ErrorKind;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 /// Makes the state of the protocol for one connection.
@@ -54,66 +56,31 @@ impl InFlight {
 }
 
 struct Connection {
-    stream: TcpStream,
+    socket: Socket,
     protocol: Box<dyn Protocol>,
     in_flight: InFlight,
     window: usize,
     input: Vec<u8>,
-    output: Vec<u8>,
-    /// Whether the socket may accept more bytes.
-    writable: bool,
 }
 
 impl Connection {
-    fn open(load: &Load, window: usize, make: &MakeProtocol) -> Result<Self, String> {
-        let stream = std::net::TcpStream::connect(load.target).map_err(|e| format!("{}: {e}", load.target))?;
-        stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(|e| e.to_string())?;
+    fn open(load: &Load, tls: Option<&Arc<ClientConfig>>, window: usize, make: &MakeProtocol) -> Result<Self, String> {
+        let mut socket = Socket::open(load.target, tls)?;
         let mut protocol = make();
-        let mut output = Vec::new();
-        protocol.preface(&mut output);
-        Ok(Connection {
-            stream: TcpStream::from_std(stream),
-            protocol,
-            in_flight: InFlight::default(),
-            window,
-            input: Vec::with_capacity(1 << 16),
-            output,
-            writable: true,
-        })
+        protocol.preface(&mut socket.output);
+        Ok(Connection { socket, protocol, in_flight: InFlight::default(), window, input: Vec::with_capacity(1 << 16) })
     }
 
     /// Reads all bytes that have arrived. The poll is edge-triggered, so it does not report bytes that were left
     /// unread.
     fn read(&mut self, scratch: &mut [u8], done: &mut Vec<Completion>) -> Result<(), String> {
-        loop {
-            match self.stream.read(scratch) {
-                Ok(0) => return Err("the server closed a connection".into()),
-                Ok(n) => {
-                    self.input.extend_from_slice(&scratch[..n]);
-                    let used = self.protocol.replies(&self.input, &mut self.output, done)?;
-                    self.input.drain(..used);
-                    if n < scratch.len() {
-                        return Ok(());
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.to_string()),
+        while let Some(read) = self.socket.read(scratch, &mut self.input)? {
+            let used = self.protocol.replies(&self.input, &mut self.socket.output, done)?;
+            self.input.drain(..used);
+            if read < scratch.len() {
+                break;
             }
         }
-    }
-
-    fn flush(&mut self) -> Result<(), String> {
-        let mut sent = 0;
-        while self.writable && sent < self.output.len() {
-            match self.stream.write(&self.output[sent..]) {
-                Ok(n) => sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.to_string()),
-            }
-        }
-        self.output.drain(..sent);
         Ok(())
     }
 }
@@ -132,7 +99,7 @@ impl Schedule {
 }
 
 /// Makes a histogram of nanoseconds, up to one minute and with a precision of three digits.
-fn histogram() -> Result<Histogram<u64>, String> {
+pub(crate) fn histogram() -> Result<Histogram<u64>, String> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())
 }
 
@@ -199,7 +166,7 @@ impl Worker {
             let Some(step) = (0..count).find(has_room) else { break };
             let i = (self.turn + step) % count;
             let connection = &mut self.connections[i];
-            if !connection.protocol.request(self.keys.next(), &mut connection.output) {
+            if !connection.protocol.request(self.keys.next(), &mut connection.socket.output) {
                 break;
             }
             connection.in_flight.push(schedule.due());
@@ -219,7 +186,7 @@ impl Worker {
             }
             let now = Instant::now();
             while connection.in_flight.count < connection.window
-                && connection.protocol.request(self.keys.next(), &mut connection.output)
+                && connection.protocol.request(self.keys.next(), &mut connection.socket.output)
             {
                 connection.in_flight.push(now);
             }
@@ -244,7 +211,7 @@ impl Worker {
         let mut poll = Poll::new().map_err(|e| e.to_string())?;
         for (i, connection) in self.connections.iter_mut().enumerate() {
             let interest = Interest::READABLE | Interest::WRITABLE;
-            poll.registry().register(&mut connection.stream, Token(i), interest).map_err(|e| e.to_string())?;
+            poll.registry().register(&mut connection.socket.stream, Token(i), interest).map_err(|e| e.to_string())?;
         }
         let (mut events, mut done) = (Events::with_capacity(1024), Vec::new());
         let mut scratch = vec![0; 1 << 16];
@@ -255,7 +222,7 @@ impl Worker {
                 self.send_filling();
             }
             for i in self.ready.drain(..) {
-                self.connections[i].flush()?;
+                self.connections[i].socket.flush()?;
             }
             let now = Instant::now();
             if now >= self.measure_to {
@@ -268,7 +235,7 @@ impl Worker {
             }
             for event in &events {
                 let i = event.token().0;
-                self.connections[i].writable |= event.is_writable();
+                self.connections[i].socket.writable |= event.is_writable();
                 if event.is_readable() || event.is_read_closed() {
                     self.receive(i, &mut scratch, &mut done)?;
                 }
@@ -278,12 +245,18 @@ impl Worker {
     }
 }
 
-fn drive(load: &Load, thread: usize, make: &MakeProtocol, start: &Barrier) -> Result<(Tally, Duration), String> {
+fn drive(
+    load: &Load,
+    tls: Option<&Arc<ClientConfig>>,
+    thread: usize,
+    make: &MakeProtocol,
+    start: &Barrier,
+) -> Result<(Tally, Duration), String> {
     let share = |total: usize, i: usize, of: usize| total / of + usize::from(i < total % of);
     let mut opened = Vec::new();
     for i in (thread..load.connections).step_by(load.threads) {
         let window = share(load.concurrency.max(load.connections), i, load.connections);
-        opened.push(Connection::open(load, window, make));
+        opened.push(Connection::open(load, tls, window, make));
     }
     let keys = Keys::new(&load.key_prefix, load.keys, load.zipf, load.seed + thread as u64);
     // A thread waits here even if it could not connect. The other threads would wait for ever for a thread that does
@@ -292,15 +265,15 @@ fn drive(load: &Load, thread: usize, make: &MakeProtocol, start: &Barrier) -> Re
     Worker::start(load, thread, opened.into_iter().collect::<Result<_, _>>()?, keys)?.run()
 }
 
-/// Runs the load on all threads, and adds up their results.
-pub(crate) fn run(load: &Load, make: &MakeProtocol) -> Result<Outcome, String> {
+/// Runs the load on all threads, and adds up their results. With `tls`, all connections have TLS.
+pub(crate) fn run(load: &Load, tls: Option<&Arc<ClientConfig>>, make: &MakeProtocol) -> Result<Outcome, String> {
     let start = Barrier::new(load.threads + 1);
     let (results, client_cpu, server_cpu) = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..load.threads)
             .map(|t| {
                 scope.spawn({
                     let start = &start;
-                    move || drive(load, t, make, start)
+                    move || drive(load, tls, t, make, start)
                 })
             })
             .collect();
@@ -333,7 +306,7 @@ pub(crate) fn run(load: &Load, make: &MakeProtocol) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn self_cpu() -> Duration {
+pub(crate) fn self_cpu() -> Duration {
     // SAFETY: getrusage only writes to the struct that it gets.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -345,7 +318,7 @@ fn self_cpu() -> Duration {
 }
 
 /// Returns the user and system time of all these processes. `None` if `pids` is empty.
-fn server_cpu(pids: &[u32]) -> Option<Duration> {
+pub(crate) fn server_cpu(pids: &[u32]) -> Option<Duration> {
     if pids.is_empty() {
         return None;
     }

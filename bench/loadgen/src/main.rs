@@ -7,6 +7,9 @@
 //!     loadgen http --target 127.0.0.1:8080 --path /check --body '{"key":"{key}"}'
 //!     loadgen check --target 127.0.0.1:8080 --connections 64 --concurrency 64
 //!     loadgen resp --target 127.0.0.1:6379 --command 'THROTTLE {key} 100 100 60 1'
+//!     loadgen handshakes --target 127.0.0.1:8081 --tls --concurrency 16
+//!     loadgen flood --target 127.0.0.1:8081 --connections 8000 --hello
+//!     loadgen newcomers --target 127.0.0.1:8081 --tls
 //!
 //! `--concurrency` is the number of requests in flight on all connections together. Each connection gets an equal part.
 //! With rls, these requests are HTTP/2 streams. With http and resp, they are pipelined.
@@ -15,11 +18,16 @@
 //! its scheduled time. So the time that a request waits before it is sent is a part of its latency.
 
 mod engine;
+mod flood;
+mod handshakes;
 mod http;
 mod keys;
+mod newcomers;
 mod proto;
 mod resp;
 mod rls;
+mod socket;
+mod tls;
 
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -30,12 +38,24 @@ use std::time::Duration;
 #[command(version, about)]
 struct Cli {
     #[command(subcommand)]
-    protocol: Protocol,
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Load(Protocol),
+    /// Clients that connect, and go as soon as the server has served them
+    Handshakes(handshakes::Handshakes),
+    /// Clients that connect, and never end a handshake
+    Flood(flood::Flood),
+    /// Clients that connect, and try again until they have an answer
+    Newcomers(newcomers::Newcomers),
 }
 
 #[derive(Subcommand)]
 enum Protocol {
-    /// gRPC envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit over plaintext HTTP/2
+    /// gRPC envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit over HTTP/2
     Rls {
         #[command(flatten)]
         load: Load,
@@ -129,6 +149,8 @@ pub(crate) struct Load {
     /// The id of a server process. Its CPU time is reported too
     #[arg(long)]
     server_pid: Vec<u32>,
+    #[command(flatten)]
+    tls: tls::Tls,
     /// A text that is copied into the output line
     #[arg(long, default_value = "")]
     label: String,
@@ -137,6 +159,8 @@ pub(crate) struct Load {
 /// The load, and the protocol to use with the server.
 struct Plan {
     name: &'static str,
+    /// The name of the protocol in TLS.
+    alpn: &'static str,
     load: Load,
     make: Box<engine::MakeProtocol>,
 }
@@ -144,7 +168,7 @@ struct Plan {
 impl Plan {
     fn http(load: Load, method: &str, path: &str, body: &str) -> Plan {
         let http = http::Http::new(method, path, &load.target.to_string(), body);
-        Plan { name: "http", load, make: Box::new(move || Box::new(http.clone())) }
+        Plan { name: "http", alpn: "http/1.1", load, make: Box::new(move || Box::new(http.clone())) }
     }
 }
 
@@ -158,7 +182,7 @@ impl From<Protocol> for Plan {
                 };
                 let headers = rls::request_headers(&load.target.to_string(), &path);
                 let make = move || Box::new(rls::Rls::new(message.clone(), headers.clone())) as _;
-                Plan { name: "rls", load, make: Box::new(make) }
+                Plan { name: "rls", alpn: "h2", load, make: Box::new(make) }
             }
             Protocol::Http { load, method, path, body } => Plan::http(load, &method, &path, &body),
             Protocol::Check { load, domain, entry, cost } => {
@@ -169,17 +193,32 @@ impl From<Protocol> for Plan {
             }
             Protocol::Resp { load, command, denied } => {
                 let make = move || Box::new(resp::Resp::new(&command, denied)) as _;
-                Plan { name: "resp", load, make: Box::new(make) }
+                Plan { name: "resp", alpn: "redis", load, make: Box::new(make) }
             }
         }
     }
 }
 
+impl Command {
+    fn run(self) -> Result<serde_json::Value, String> {
+        match self {
+            Command::Load(protocol) => {
+                let plan = Plan::from(protocol);
+                let tls = plan.load.tls.config(plan.alpn)?;
+                let outcome = engine::run(&plan.load, tls.as_ref(), &*plan.make)?;
+                Ok(report(plan.name, &plan.load, &outcome))
+            }
+            Command::Handshakes(handshakes) => handshakes.run(),
+            Command::Flood(flood) => flood.run(),
+            Command::Newcomers(newcomers) => newcomers.run(),
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let plan = Plan::from(Cli::parse().protocol);
-    match engine::run(&plan.load, &*plan.make) {
-        Ok(outcome) => {
-            println!("{}", report(plan.name, &plan.load, &outcome));
+    match Cli::parse().command.run() {
+        Ok(report) => {
+            println!("{report}");
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Unary gRPC over HTTP/2 without TLS. It is written by hand, so that the client uses little CPU time.
+//! Unary gRPC over HTTP/2. It is written by hand, so that the client uses little CPU time.
 //!
 //! Every request has the same block of headers. The headers are literals that are not indexed, so neither the client
 //! nor the server has to keep a table of headers. The client does not decode the headers of replies. If a stream has a
@@ -28,6 +28,19 @@ fn frame(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
     out.extend_from_slice(&(len as u32).to_be_bytes()[1..]);
     out.extend_from_slice(&[kind, flags]);
     out.extend_from_slice(&stream.to_be_bytes());
+}
+
+/// Writes what a client sends before its first request.
+pub(crate) fn preface(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    frame(out, 18, SETTINGS, 0, 0);
+    for (id, value) in [(1u16, 0u32), (2, 0), (4, 1 << 20)] {
+        // The settings HEADER_TABLE_SIZE, ENABLE_PUSH and INITIAL_WINDOW_SIZE.
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+    frame(out, 4, WINDOW_UPDATE, 0, 0);
+    out.extend_from_slice(&((MAX_WINDOW - DEFAULT_WINDOW) as u32).to_be_bytes());
 }
 
 /// Builds the HPACK block of a request. It has references to the static table, and literals that are not indexed.
@@ -185,15 +198,7 @@ impl Rls {
 
 impl Protocol for Rls {
     fn preface(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        frame(out, 18, SETTINGS, 0, 0);
-        for (id, value) in [(1u16, 0u32), (2, 0), (4, 1 << 20)] {
-            // The settings HEADER_TABLE_SIZE, ENABLE_PUSH and INITIAL_WINDOW_SIZE.
-            out.extend_from_slice(&id.to_be_bytes());
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-        frame(out, 4, WINDOW_UPDATE, 0, 0);
-        out.extend_from_slice(&((MAX_WINDOW - DEFAULT_WINDOW) as u32).to_be_bytes());
+        preface(out);
     }
 
     fn request(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
