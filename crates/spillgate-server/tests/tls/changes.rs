@@ -5,11 +5,12 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use crate::cli_support::{Folder, signal};
+use crate::cli_support::signal;
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 use crate::tls::support::{
-    Authority, Caller, call, ended, folder, metric, reload, replace, serve, serve_with_client_ca, status, subject,
+    Authority, Caller, call, ended, folder, metric, reload, replace, s_client, serve, serve_with_client_ca, status,
+    subject,
 };
 
 #[test]
