@@ -189,7 +189,7 @@ fn the_memory_that_clients_can_hold_is_shown_and_stays_below_1_gib() {
     let mib = |line: &str| line.rsplit(' ').next()?.strip_suffix("MiB")?.parse::<u64>().ok();
     let rows: Vec<u64> = rows.lines().filter_map(mib).collect();
     let (sum, rows) = rows.split_last().expect("there are rows");
-    assert!(rows.len() == 14 && *sum < 1024 && *sum <= rows.iter().sum() && rows.contains(&256), "{text}");
+    assert!(rows.len() == 15 && *sum < 1024 && *sum <= rows.iter().sum() && rows.contains(&256), "{text}");
     let text = folder.run("serve --show-settings --json --workers 10").stdout;
     let json: serde_json::Value = serde_json::from_str(&text).expect("the output is JSON");
     assert_eq!(json["memory_of_clients"]["value"], format!("{sum}MiB"));
