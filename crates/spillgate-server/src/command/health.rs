@@ -17,6 +17,8 @@ use crate::cli::Health;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The variable of the setting `health`. A container that sets it needs no further address.
 const VARIABLE: &str = "SPILLGATE_HEALTH";
+const NO_ADDRESS: &str = "this command reads no settings file: give it the address of a listener (spillgate health http://HOST:PORT), or \
+                          set SPILLGATE_HEALTH as for the server";
 /// The most characters of an answer that are shown.
 const ANSWER_CHARS: usize = 500;
 
@@ -33,9 +35,10 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
     let path = if health.live { "/healthz" } else { "/readyz" };
     let request = Request { method: Method::GET, path: path.into(), token: None, body: None, within: TIMEOUT };
     let answer = client::send(&server, request, || {});
-    let (status, text) = match &answer {
-        Ok((status, body)) => (Some(status.as_u16()), String::from_utf8_lossy(body).trim().to_owned()),
-        Err(problem) => (None, problem.to_string()),
+    let (status, text, help) = match &answer {
+        Ok((status, body)) => (Some(status.as_u16()), String::from_utf8_lossy(body).trim().to_owned(), ""),
+        Err(problem) if health.server.is_none() && variable.is_none() => (None, problem.to_string(), NO_ADDRESS),
+        Err(problem) => (None, problem.to_string(), problem.help()),
     };
     let is_healthy = matches!(answer, Ok((StatusCode::OK, _)));
     let text = clean(&text.chars().take(ANSWER_CHARS).collect::<String>());
@@ -45,7 +48,7 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
     } else {
         let line = match status {
             Some(status) => format!("{server}{path} answered {status}: {text}\n"),
-            None => format!("{text}\n"),
+            None => format!("{text}\n  -> {help}\n"),
         };
         terminal.print(&line);
     }

@@ -130,6 +130,12 @@ pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&
             ));
         }
     }
+    // A template with an empty list must not let in everybody.
+    if changed.contains(&"tls.client_names") && tls.client_names.is_empty() && tls.client_ca.is_some() {
+        let message = "`tls.client_names` names no client".to_owned();
+        let help = "name the clients that may connect, or remove this setting to let in each client with a certificate of `tls.client_ca`";
+        found.push(("tls.client_names", message, help));
+    }
     if tls.client_listeners.as_ref().is_some_and(Vec::is_empty) && tls.client_ca.is_some() {
         let message = "`tls.client_listeners` names no listener, so `tls.client_ca` has no effect".to_owned();
         found.push(("tls.client_listeners", message, "name a listener, or remove `tls.client_ca`"));

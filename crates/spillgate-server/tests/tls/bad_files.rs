@@ -90,6 +90,7 @@ fn settings_that_contradict_each_other_are_refused() {
         ("--tls-key server.key".to_owned(), "`tls.key` is set without `tls.cert`"),
         ("--tls-client-ca ca.pem".to_owned(), "`tls.client_ca` has no effect without `tls.cert`"),
         ("--tls-plain allow".to_owned(), "`tls.plain` has no effect without `tls.cert`"),
+        (format!("{pair} --tls-client-ca ca.pem --tls-client-names []"), "`tls.client_names` names no client"),
         (format!("{pair} --tls-client-names a.internal"), "`tls.client_names` has no effect without `tls.client_ca`"),
         (format!("{pair} --tls-client-listeners grpc"), "`tls.client_listeners` has no effect without `tls.client_ca`"),
         (

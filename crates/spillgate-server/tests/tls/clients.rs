@@ -147,7 +147,9 @@ fn commands_speak_tls_with_a_certificate_of_the_client() {
     let without = run(&format!("blocks --admin {url} {operator}"), &[]);
     assert!(without.code == 3 && without.stderr.contains("give --client-cert and --client-key"), "{without:?}");
     let strange = run(&format!("blocks --admin {url} {operator} --client-cert self.pem --client-key self.key"), &[]);
-    assert_eq!(strange.code, 3, "{strange:?}");
+    assert!(strange.code == 3 && strange.stderr.contains("the server refuses this client"), "{strange:?}");
+    let ill = run(&format!("health {url} --ca ca.pem"), &[]);
+    assert!(ill.code == 1 && ill.stdout.contains("give --client-cert and --client-key"), "{ill:?}");
     for (arguments, message) in [
         (format!("blocks --admin {url} --client-cert good.pem"), "the certificate of the client or its key is missing"),
         (format!("blocks --admin {url} --client-cert good.pem --client-key self.key"), "does not belong to"),

@@ -1,6 +1,7 @@
 //! Asks the admin listeners of servers over HTTP.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -286,14 +287,16 @@ impl Request {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let help = match admin {
-            // With TLS 1.3, a client learns only after its handshake that the server refuses it.
+            // The reset of a refused client can overtake the message that says why.
             Admin::Tls(_, TlsOptions { client: None, .. }) => Cow::Owned(format!(
                 "{}. If it wants certificates of clients, give --client-cert and --client-key",
                 self.help()
             )),
             _ => Cow::Borrowed(self.help()),
         };
-        let broken = |error: &dyn fmt::Display| Problem::new(format!("{admin} broke off: {error}"), &*help);
+        let broken = |error: &(dyn Error + 'static)| {
+            tls::refused(admin, error).unwrap_or_else(|| Problem::new(format!("{admin} broke off: {error}"), &*help))
+        };
         let mut request = http::Request::builder().method(&self.method).uri(&*self.path).header(header::HOST, host);
         if let Some(token) = &self.token {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| broken(&error))?;
@@ -318,7 +321,7 @@ impl Request {
                 let most = MAX_BYTES >> 20;
                 return Problem::new(format!("the answer of {admin} has more than {most} MiB"), help);
             }
-            broken(&error)
+            broken(&*error)
         })?;
         Ok((status, body.to_bytes()))
     }

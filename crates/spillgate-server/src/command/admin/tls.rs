@@ -1,5 +1,6 @@
 //! TLS to the admin listeners of servers.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
@@ -55,12 +56,27 @@ pub(super) fn failed(admin: &Admin, error: &io::Error) -> Problem {
             "give --ca the file of the authority that signed the certificate of the server, and --admin a name that the certificate has"
         }
         Some(TlsError::AlertReceived(_)) => {
-            "the server refuses this client: if its listener wants certificates of clients, give --client-cert and --client-key, or \
-             leave `admin` out of `tls.client_listeners`"
+            "the server refuses this client, and its log says why: if its listener wants certificates of clients, give --client-cert and \
+             --client-key with one that may connect, or leave `admin` out of `tls.client_listeners`"
         }
         _ => "check that the listener has TLS (the setting `tls.listeners`), or write http://",
     };
     Problem::new(format!("{admin} cannot be asked over TLS: {error}"), help)
+}
+
+/// Returns the problem of a client that the server has refused, if that is the cause of `error`. With TLS 1.3, a client learns
+/// only after its handshake that its certificate is refused.
+pub(super) fn refused(admin: &Admin, error: &(dyn Error + 'static)) -> Option<Problem> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let of_system = error.downcast_ref::<io::Error>();
+        let inner = of_system.and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<TlsError>());
+        if let (Some(error), Some(TlsError::AlertReceived(_))) = (of_system, inner) {
+            return Some(failed(admin, error));
+        }
+        cause = error.source();
+    }
+    None
 }
 
 #[cfg(test)]

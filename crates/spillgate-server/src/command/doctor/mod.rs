@@ -11,10 +11,10 @@ mod regions;
 mod render;
 
 use crate::cli::Doctor;
-use crate::command::open::settings;
+use crate::command::open::{listener_tls, settings};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problems, Terminal};
 use crate::settings::{Settings, StoreUrl};
-use finding::Finding;
+use finding::{Finding, Grade};
 
 pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
     match examined(doctor) {
@@ -33,6 +33,9 @@ fn examined(doctor: &Doctor) -> Result<(Settings, Vec<Finding>), (Problems, u8)>
     let loaded = settings::load(doctor.config.as_deref(), &[], &doctor.flags);
     let settings = loaded.map_err(|problems| (problems, EXIT_USAGE))?.settings;
     let mut findings = files::examine(&settings, doctor.config.as_deref());
+    if let Err(problem) = listener_tls::check_settings(&settings) {
+        findings.push(Finding::new("tls", Grade::Fix, problem.to_string(), problem.help()));
+    }
     let has_files = doctor.config.is_some() || !settings.files().is_empty();
     if settings.store.url == StoreUrl::Memory && has_files {
         // Nobody but the server can examine its memory. Its files are all that is left.

@@ -60,6 +60,11 @@ impl Problem {
         Problem(Diagnostic::unreadable(&file, self.0.message(), self.0.help()))
     }
 
+    /// Returns how to fix it.
+    pub(crate) fn help(&self) -> &str {
+        self.0.help()
+    }
+
     /// Returns the problem that the system has refused a thread, a runtime or a signal handler to the server.
     pub(crate) fn no_resources(error: &io::Error) -> Problem {
         let help = "raise the limits on open files and threads (ulimit -n, ulimit -u)";

@@ -1,5 +1,6 @@
 //! Which names the certificate of a client may have (setting `tls.client_names`).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -29,6 +30,10 @@ impl ClientPattern {
             let is_visible = whole.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*');
             let is_uri = !scheme.is_empty() && !authority.is_empty() && is_visible && text.len() <= NAME_BYTES_MAX;
             return is_uri.then(|| ClientPattern { text: whole.to_owned(), is_uri, is_family });
+        }
+        // The names of a certificate that are compared are no addresses.
+        if text.parse::<IpAddr>().is_ok() {
+            return None;
         }
         let (is_family, name) = text.strip_prefix("*.").map_or((false, text), |name| (true, name));
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
@@ -172,6 +177,7 @@ mod tests {
             "spiffe://a*",
             "spiffe://a/ b",
             "spiffe://*/a",
+            "10.0.0.1",
         ] {
             assert_eq!(ClientPattern::parse(text), None, "{text}");
         }
