@@ -526,7 +526,8 @@ fn the_doctor_of_a_server_without_a_store_examines_its_files() {
         "store memory\n  ok  files  no file is mounted alone, so the server sees every change\n\nall is well\n";
     assert_eq!((good.code, &*good.stdout), (0, expected), "{good:?}");
     folder.write("server.pem", "no certificate");
-    let broken = folder.run("doctor --config s.yaml --tls-cert server.pem --tls-key server.pem");
+    folder.write("tls.yaml", "rules: [rules.yaml]\ntls: {cert: server.pem, key: server.pem}\n");
+    let broken = folder.run("doctor --config tls.yaml");
     assert!(broken.code == 1 && broken.stdout.contains("fix  tls  "), "{broken:?}");
     let nothing = folder.run("doctor");
     assert!(nothing.code == 2 && nothing.stderr.contains("the store is memory"), "{nothing:?}");

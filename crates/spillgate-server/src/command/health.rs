@@ -48,7 +48,7 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
     } else {
         let line = match status {
             Some(status) => format!("{server}{path} answered {status}: {text}\n"),
-            None => format!("{text}\n  -> {help}\n"),
+            None => format!("{text}; {help}\n"),
         };
         terminal.print(&line);
     }
