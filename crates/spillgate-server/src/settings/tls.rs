@@ -18,7 +18,7 @@ pub struct ListenerTls {
     pub cert: Option<PathBuf>,
     /// The file with the key of this certificate.
     pub key: Option<PathBuf>,
-    /// The listeners with TLS. `None` means each of [`LISTENERS`] that has a TCP address.
+    /// The listeners with TLS. `None` means each of `grpc`, `http` and `admin` that has a TCP address.
     pub listeners: Option<Vec<&'static str>>,
     /// The file with the authorities that sign the certificates of clients.
     pub client_ca: Option<PathBuf>,
