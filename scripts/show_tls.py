@@ -171,6 +171,8 @@ def floods(bench, rounds, seconds):
 
 
 def main():
+    if len(sys.argv) < 3 or {"-h", "--help"} & set(sys.argv):
+        sys.exit("usage: scripts/show_tls.py SPILLGATE LOADGEN [handshakes|floods] [RUNS] [SECONDS]")
     spillgate, loadgen, *words = sys.argv[1:]
     names = [word for word in words if not word.isdigit()] or ["handshakes", "floods"]
     rounds, seconds = ([int(word) for word in words if word.isdigit()] + [5, 10])[:2]
