@@ -122,7 +122,8 @@ pub(super) fn doctor_command() -> Command {
              If the settings name other regions, it also examines whether each of their stores can be reached and charged, and \
              agrees in what has to be the same. It charges one unit of a key of its own there, which ends within a minute.\n\n\
              With a settings file, it finds files that the settings name and that are mounted alone (subPath in Kubernetes), and the \
-             settings file itself. The server never sees a new version of such a file. If the store is memory, this is all.",
+             settings file itself. The server never sees a new version of such a file. It also reads the files of TLS on the listeners. If the \
+             store is memory, this is all.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \

@@ -11,13 +11,14 @@ use serde_json::json;
 
 use super::admin::client::{self, Admin, Request, TlsOptions};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Terminal, clean};
-use crate::cli::Health;
+use crate::cli::{DEFAULT_ADMIN, Health};
 
 /// A server has to answer within this time. Most probes give up earlier.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The variable of the setting `health`. A container that sets it needs no further address.
 const VARIABLE: &str = "SPILLGATE_HEALTH";
-const NO_ADDRESS: &str = "this command reads no settings file: give it the address of a listener (spillgate health http://HOST:PORT), or \
+/// What to do if the server does not answer at the address that a server has without settings.
+const DEFAULT_FAILED: &str = "this command reads no settings file: give it the address of a listener (spillgate health http://HOST:PORT), or \
                           set SPILLGATE_HEALTH as for the server";
 /// The most characters of an answer that are shown.
 const ANSWER_CHARS: usize = 500;
@@ -37,7 +38,7 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
     let answer = client::send(&server, request, || {});
     let (status, text, help) = match &answer {
         Ok((status, body)) => (Some(status.as_u16()), String::from_utf8_lossy(body).trim().to_owned(), ""),
-        Err(problem) if health.server.is_none() && variable.is_none() => (None, problem.to_string(), NO_ADDRESS),
+        Err(problem) if server.to_string() == DEFAULT_ADMIN => (None, problem.to_string(), DEFAULT_FAILED),
         Err(problem) => (None, problem.to_string(), problem.help()),
     };
     let is_healthy = matches!(answer, Ok((StatusCode::OK, _)));
@@ -59,17 +60,11 @@ pub(super) fn run(health: &Health, terminal: &mut Terminal) -> u8 {
 /// commands for operators.
 fn address(url: Option<&str>, variable: Option<&str>, tls: &TlsOptions) -> Result<Admin, Problem> {
     match (url, variable) {
-        (Some(url), _) => match Admin::read(url, tls) {
-            Some(admin) => tls.check(admin),
-            None => {
-                let help = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
-                Err(Problem::new(format!("`{url}` is no address of a listener"), help))
-            }
-        },
+        (Some(url), _) => Admin::parse(url, tls, "is no address of a listener"),
         (None, None | Some("" | "off" | "false" | "no")) => client::address(None, tls),
         (None, Some(listen)) => match (listen.parse(), listen.starts_with("unix:")) {
             (Ok(address), _) => tls.check(Admin::Tcp(reachable(address).to_string())),
-            (Err(_), true) => Admin::parse(listen, tls),
+            (Err(_), true) => Admin::parse(listen, tls, "is no address of a listener"),
             (Err(_), false) => {
                 let message = format!("`{listen}` in {VARIABLE} is not an address to listen on");
                 Err(Problem::new(message, "write an IP address and a port (0.0.0.0:8090), unix:/path, or off"))

@@ -13,21 +13,9 @@ use crate::support::{eventually, http};
 use crate::tls::support::{
     Authority, ended, folder, metric, reload, replace, serve, serve_with_client_ca, status, subject,
 };
+use crate::watch::{link_anew, reload as listed, reloads};
 
 const NAMES: [&str; 2] = ["127.0.0.1", "localhost"];
-
-/// Returns the reloads, the newest first.
-fn reloads(server: &Spillgate) -> Vec<Value> {
-    let page: Value = serde_json::from_str(&http::get(server.admin(), "/reloads", &[]).body).expect("the page is JSON");
-    page["reloads"].as_array().expect("the page has a list").clone()
-}
-
-/// Waits until there are this many reloads, and returns the newest one.
-fn listed(server: &Spillgate, count: usize) -> Value {
-    eventually(&format!("there are {count} reloads"), || {
-        Some(reloads(server)).filter(|all| all.len() == count).map(|all| all[0].clone())
-    })
-}
 
 fn unit(name: &str, outcome: &str) -> Value {
     json!([{"unit": name, "outcome": outcome}])
@@ -48,8 +36,7 @@ fn a_secret_is_taken_at_each_swap_of_its_link() {
             let text = std::fs::read_to_string(folder.path(&format!("{name}.{end}"))).expect("the file exists");
             folder.write(&format!("secret/..{number}/tls.{end}"), &text);
         }
-        symlink(format!("..{number}"), folder.path("secret/..new")).expect("the link can be made");
-        std::fs::rename(folder.path("secret/..new"), folder.path("secret/..data")).expect("the link can be renamed");
+        link_anew(&folder, &format!("..{number}"), "secret/..data");
         name
     };
     version(1);
@@ -111,7 +98,10 @@ fn a_certificate_that_is_not_yet_valid_is_taken_when_it_is() {
     // A busy machine may not have looked before the certificate was valid.
     let refused = server.process.stderr().iter().filter(|line| line.contains("is not valid before")).count();
     assert!(refused <= 1, "{:?}", server.process.stderr());
-    assert_eq!(reloads(&server)[0]["units"], unit("certificate", "reloaded"));
+    // It is in use a moment before its reload is in the list.
+    eventually("the reload is listed", || {
+        (reloads(&server).first()?["units"] == unit("certificate", "reloaded")).then_some(())
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use super::{ON, domain, limit_of, link_anew, reloads, rename_over, serve_with_limit};
+use super::{ON, domain, in_place, limit_of, link_anew, reloads, rename_over, serve_with_limit};
 use crate::cli_support::Folder;
 use crate::hostile::http2;
 use crate::support::eventually;
@@ -52,7 +52,7 @@ impl Way {
         let text = if is_valid { domain("changing", limit) } else { invalid(number) };
         let after = if is_valid { Some(limit) } else { before };
         match self {
-            Way::InPlace => folder.write("rules/changing.yaml", &text),
+            Way::InPlace => in_place(folder, "rules/changing.yaml", &text),
             Way::Renamed => rename_over(folder, "rules/changing.yaml", &text),
             Way::ConfigMap => {
                 folder.write(&format!("rules/..{number}/changing.yaml"), &text);

@@ -93,16 +93,17 @@ impl fmt::Display for Admin {
 }
 
 impl Admin {
-    /// Reads `http://HOST:PORT`, `HOST:PORT`, `https://HOST:PORT` or `unix:/path`. `tls` is for `https`.
-    pub(in crate::command) fn parse(url: &str, tls: &TlsOptions) -> Result<Admin, Problem> {
-        match Admin::read(url, tls) {
-            Some(admin) => tls.check(admin),
-            None => Err(Problem::new(format!("`{url}` is no address of an admin listener"), ADDRESS_HELP)),
-        }
+    /// Reads `http://HOST:PORT`, `HOST:PORT`, `https://HOST:PORT` or `unix:/path`. `tls` is for `https`. If it is none of these,
+    /// the error says that the URL `is_not` what was expected.
+    pub(in crate::command) fn parse(url: &str, tls: &TlsOptions, is_not: &str) -> Result<Admin, Problem> {
+        let admin = Admin::read(url, tls).ok_or_else(|| {
+            let help = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
+            Problem::new(format!("`{url}` {is_not}"), help)
+        })?;
+        tls.check(admin)
     }
 
-    /// Does what [`parse`](Admin::parse) does, without an error.
-    pub(in crate::command) fn read(url: &str, tls: &TlsOptions) -> Option<Admin> {
+    fn read(url: &str, tls: &TlsOptions) -> Option<Admin> {
         if let Some(path) = url.strip_prefix("unix:") {
             return Some(Admin::Unix(path.into()));
         }
@@ -206,19 +207,14 @@ pub(super) fn other_status(admin: &Admin, status: StatusCode) -> Problem {
 pub(in crate::command) fn address(flag: Option<&str>, tls: &TlsOptions) -> Result<Admin, Problem> {
     let variable = std::env::var(ADMIN_URL_VARIABLE).ok().filter(|value| !value.is_empty());
     match (flag, variable) {
-        (Some(url), _) => Admin::parse(url, tls),
-        (None, Some(url)) => match Admin::read(&url, tls) {
-            Some(admin) => tls.check(admin),
-            None => {
-                let message = format!("`{url}` in {ADMIN_URL_VARIABLE} is no address of an admin listener");
-                Err(Problem::new(message, ADDRESS_HELP))
-            }
-        },
-        (None, None) => Admin::parse(DEFAULT_ADMIN, tls),
+        (Some(url), _) => Admin::parse(url, tls, NO_ADMIN),
+        (None, Some(url)) => Admin::parse(&url, tls, &format!("in {ADMIN_URL_VARIABLE} {NO_ADMIN}")),
+        (None, None) => Admin::parse(DEFAULT_ADMIN, tls, NO_ADMIN),
     }
 }
 
-const ADDRESS_HELP: &str = "write http://HOST:PORT, https://HOST:PORT (if the listener has TLS) or unix:/path";
+/// What is wrong with a URL that is none of an admin listener.
+pub(in crate::command) const NO_ADMIN: &str = "is no address of an admin listener";
 
 /// Reads the file with the admin token. `file` is the flag. Without it, the environment variable names the file.
 pub(in crate::command) fn token(file: Option<&Path>) -> Result<Option<String>, Problem> {
@@ -341,7 +337,7 @@ mod tests {
     fn addresses_of_admin_listeners_are_read() {
         let tcp = |address: &str| Admin::Tcp(address.to_owned());
         let tls = |flag| TlsOptions { ca: Some("ca.pem".into()), client: None, flag };
-        let parse = |url| Admin::parse(url, &tls(None)).ok();
+        let parse = |url| Admin::parse(url, &tls(None), NO_ADMIN).ok();
         assert_eq!(parse("http://127.0.0.1:6070"), Some(tcp("127.0.0.1:6070")));
         assert_eq!(parse("http://[::1]:6070/"), Some(tcp("[::1]:6070")));
         assert_eq!(parse("admin.internal:6070"), Some(tcp("admin.internal:6070")));
@@ -352,7 +348,7 @@ mod tests {
         {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
-        let with_flag = |url| Admin::parse(url, &tls(Some("--ca")));
+        let with_flag = |url| Admin::parse(url, &tls(Some("--ca")), NO_ADMIN);
         assert!(with_flag("https://a:1").is_ok());
         for plain in ["http://a:1", "a:1", "unix:/run/a.sock"] {
             let problem = with_flag(plain).expect_err(plain).to_string();

@@ -2,7 +2,7 @@
 //!
 //! A store can work now and lose counts later, because of eviction, a failover or a missing right. The doctor shows
 //! such faults before counts are lost. With `regions.peers`, it also examines the stores of the other regions. With a
-//! settings file, it finds files whose changes the server cannot see.
+//! settings file, it finds files whose changes the server cannot see, and a certificate or key with which it would not start.
 
 mod files;
 mod finding;

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use serde_json::{Map, Value, json};
 use spillgate::insight::{OtherLimit, Report};
 
-use super::admin::client::{self, Admin, TlsOptions};
+use super::admin::client::{self, Admin, NO_ADMIN, TlsOptions};
 use super::admin::rule_name::chosen;
 use super::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, count, diagnostic_json};
 use crate::cli::Insight;
@@ -70,7 +70,7 @@ fn ask(insight: &Insight, terminal: &mut Terminal) -> Result<Answers, Problem> {
     let tls = TlsOptions::new(&insight.tls)?;
     let admins = match &insight.admin[..] {
         [] => vec![client::address(None, &tls)?],
-        urls => urls.iter().map(|url| Admin::parse(url, &tls)).collect::<Result<Vec<_>, _>>()?,
+        urls => urls.iter().map(|url| Admin::parse(url, &tls, NO_ADMIN)).collect::<Result<Vec<_>, _>>()?,
     };
     let token = client::token(insight.admin_token_file.as_deref())?;
     let (mut fleet, mut problems, mut notes) = (Fleet::default(), Vec::new(), Vec::new());

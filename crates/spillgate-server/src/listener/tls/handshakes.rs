@@ -46,11 +46,15 @@ impl Handshakes {
         let (now, (sender, closed)) = (Instant::now(), oneshot::channel());
         let mut begun = self.begun.lock();
         if begun.in_progress.len() >= self.most {
-            let oldest = begun.in_progress.first_key_value().map(|(number, (begun_at, _))| (*number, *begun_at));
-            let has_had_time = |begun_at| now.saturating_duration_since(begun_at) >= LEAST_TIME;
-            // If workers are late with closing, there are at most twice as many connections.
-            let (oldest, _) = oldest.filter(|(_, at)| has_had_time(*at) && begun.closing < self.most)?;
-            begun.in_progress.remove(&oldest);
+            // If a worker is late with closing, at most as many again are open.
+            if begun.closing >= self.most {
+                return None;
+            }
+            let oldest = begun.in_progress.first_entry()?;
+            if now.saturating_duration_since(oldest.get().0) < LEAST_TIME {
+                return None;
+            }
+            oldest.remove();
             begun.closing += 1;
         }
         let number = begun.next;
@@ -93,7 +97,8 @@ impl Drop for InProgress {
 /// If other connections of the worker use less than this between two steps of handshakes, they have nothing to do.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// Lets one handshake of a worker compute at a time, and gives the open connections of the worker as much time as that.
+/// Lets one handshake of a worker compute at a time, and then lets the open connections of the worker run until they
+/// have nothing to do, for as long as that at most.
 #[derive(Debug, Default)]
 pub(in crate::listener) struct Turns(Mutex<Queue>);
 

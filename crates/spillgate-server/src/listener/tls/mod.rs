@@ -136,45 +136,30 @@ impl Tls {
         self.current.borrow().roots.as_ref().is_some_and(|now| is_same_set(now, roots))
     }
 
-    /// Replaces the certificate of this server and its key, for all handshakes that begin later. Open connections stay. Returns
-    /// false if the certificate is the same as before.
+    /// Replaces the certificate of this server and its key, for all handshakes that begin later. Open connections stay.
     ///
     /// # Errors
     /// The library refuses the pair, and everything stays as it was.
-    pub fn replace_pair(&self, pair: CertifiedKey) -> Result<bool, TlsError> {
-        let (before, roots) = {
-            let current = self.current.borrow();
-            (Arc::clone(&current.pair), current.roots.clone())
-        };
-        if before.cert == pair.cert {
-            return Ok(false);
-        }
-        let pair = Arc::new(pair);
+    pub fn replace_pair(&self, pair: CertifiedKey) -> Result<(), TlsError> {
+        let (pair, roots) = (Arc::new(pair), self.current.borrow().roots.clone());
         let configs = Configs::new(&self.provider, (&pair, roots.as_ref()), &self.names, &self.ticketer)?;
         self.current.send_modify(|current| (current.pair, current.configs) = (pair, configs));
-        Ok(true)
+        Ok(())
     }
 
     /// Replaces the authorities that sign the certificates of clients. Connections of clients with certificates end soon, and
-    /// these clients have to prove themselves again. Returns false if the authorities are the same as before.
+    /// these clients have to prove themselves again.
     ///
     /// # Errors
     /// `roots` is empty, and everything stays as it was.
-    pub fn replace_roots(&self, roots: RootCertStore) -> Result<bool, TlsError> {
-        let (pair, before) = {
-            let current = self.current.borrow();
-            (Arc::clone(&current.pair), current.roots.clone())
-        };
-        if before.is_some_and(|before| is_same_set(&before, &roots)) {
-            return Ok(false);
-        }
-        let roots = Arc::new(roots);
+    pub fn replace_roots(&self, roots: RootCertStore) -> Result<(), TlsError> {
+        let (pair, roots) = (Arc::clone(&self.current.borrow().pair), Arc::new(roots));
         let configs = Configs::new(&self.provider, (&pair, Some(&roots)), &self.names, &self.ticketer)?;
         self.current.send_modify(|current| {
             (current.roots, current.configs) = (Some(roots), configs);
             current.changes += 1;
         });
-        Ok(true)
+        Ok(())
     }
 }
 

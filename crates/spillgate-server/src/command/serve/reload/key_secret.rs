@@ -12,7 +12,7 @@ use spillgate_service::reloads::{Cause, UnitName};
 use super::reader::Reader;
 use super::unit::{Kept, Seen, Taken, Unit};
 use crate::command::open::store;
-use crate::command::terminal::Problems;
+use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, StoreUrl};
 
 /// The file that `store.key_secret_file` names.
@@ -50,9 +50,9 @@ impl Unit for KeySecretUnit {
 
     fn read(&mut self, reader: &mut Reader) -> Seen {
         let (settings, file) = (self.settings.clone(), self.file.clone());
-        let work = move || match store::key_hasher(&settings) {
-            Ok(keys) => Ok(Mark::of(&keys)),
-            Err(problem) => Err(problem.in_file(&file)),
+        let work = move || {
+            let keys = store::key_hasher(&settings).map_err(|problem| problem.in_file(&file))?;
+            Ok::<_, Problem>(Mark::of(&keys))
         };
         self.read.read(reader, work, |Mark(mark)| Seen::of([&mark.to_ne_bytes()[..]]))
     }
